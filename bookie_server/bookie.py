@@ -238,6 +238,10 @@ class Bookie:
         """Whether the ledger was deleted here."""
         return ledger_id in self._contents.tombstones
 
+    def holds_entries(self, ledger_id: int) -> bool:
+        """Whether any entry of the ledger is stored here."""
+        return self._contents.last_entry(ledger_id) is not None
+
     async def suspect(self, ledger_ids: Iterable[int]) -> None:
         """Take no adds of these ledgers, and of no others, until the next call; returns once all
         that was admitted of them is durable."""
@@ -252,6 +256,20 @@ class Bookie:
         if not self.space.may_delete:
             return Status.READ_ONLY
         return await self._decide(partial(self._admission.delete, ranges))
+
+    async def drop(self, ledger_id: int) -> Status:
+        """Forget what is stored of a closed ledger that is suspected, and fence it; OK means that this is durable.
+
+        READ_ONLY: there is no room even for that. BUSY: not everything of it is in entry logs yet.
+        """
+        if not self.space.may_delete:
+            return Status.READ_ONLY
+        if not (self.holds_entries(ledger_id) and self._contents.may_drop(ledger_id)):
+            return Status.BUSY
+        status = await self._decide(partial(self._admission.drop, ledger_id))
+        if status is Status.OK:
+            self.verifier.forget(ledger_id)
+        return status
 
     def known_between(self, first: int, last: int) -> set[int]:
         """The ledgers among these ids of which anything is stored here, or on its way to be."""
@@ -286,7 +304,7 @@ class Bookie:
         try:
             found = await compare_with_stored(
                 effect,
-                self._contents.plan_compare,
+                self._contents.plan_read,
                 partial(self._fetch_to_compare, effect.client),
             )
         except Exception:

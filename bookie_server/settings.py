@@ -178,6 +178,9 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     below a 64th of `write_cache_size_bytes`, waits six times as long."""
     gc_interval_ms: int = setting(30_000, minimum=100)
     """Time between two looks for deleted ledgers (Apache's gcWaitTime); what two find gone is deleted."""
+    surplus_check_interval_ms: int = setting(21_600_000, minimum=0)
+    """Time between two looks for copies too many: closed ledgers whose metadata names this bookie no more (Apache's
+    gcOverreplicatedLedgerWaitTime). 0: none."""
     minor_compaction_interval_ms: int = 60_000
     """Time between two looks for entry logs that are nearly empty, or many and small."""
     minor_compaction_live_percent: int = setting(20, minimum=0, maximum=100)

@@ -10,9 +10,11 @@ from typing import Any
 from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
+from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.integrity.integrity_check import IntegrityCheck
 from bookie_server.integrity.scrubber import Scrubber
 from bookie_server.settings import BookieSettings
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.store.interface import MetadataStore
@@ -34,13 +36,23 @@ def upkeep_of(
     if counter is None:
         return {}
     ledgers = LedgerStore(store, root, random=SystemRandom())
-    collector = Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms)
+    marks = Underreplication(store, root, random=SystemRandom())
+    collector = Collector(
+        bookie,
+        counter,
+        ledgers,
+        surplus=SurplusDropper(
+            bookie, settings.bookie_id, ledgers, marks, BookieRegistry(store, root)
+        ),
+        interval_ms=settings.gc_interval_ms,
+        surplus_interval_ms=settings.surplus_check_interval_ms,
+    )
     pace = LoopPace(settings.scrub_bytes_per_second)
     integrity = IntegrityCheck(
         bookie,
         settings.bookie_id,
         ledgers,
-        Underreplication(store, root, random=SystemRandom()),
+        marks,
         interval_ms=settings.integrity_check_interval_ms,
         pace=pace,
         clock_ms=lambda: time.time_ns() // 1_000_000,

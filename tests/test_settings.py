@@ -47,6 +47,7 @@ MINIMA_OTHER_THAN_ONE = {
     "roll_entries": 0,
     "roll_interval_ms": 0,
     "scrub_interval_ms": 0,
+    "surplus_check_interval_ms": 0,
     "logs_gc_interval_ms": 0,
     "bytes_per_second": 0,
     "open_ledger_grace_ms": 0,

@@ -24,6 +24,7 @@ from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import (
     Add,
+    Drop,
     ExplicitLac,
     Fence,
     JournalRecord,
@@ -251,6 +252,19 @@ class Admission:
         self._deletions[self._ticket] = tuple(ranges)
         records = tuple(Tombstone(first, last) for first, last in ranges)
         return [Persist(self._ticket, ranges[0][0], records, (Reply(to, Status.OK),))]
+
+    def drop(self, ledger_id: int, to: ReplyTo) -> list[Effect]:
+        """Forget what is stored of a suspected ledger, and fence it; OK once that is durable.
+
+        BUSY: not all of it is at rest.
+        """
+        invariant(ledger_id in self._suspects, "no add comes between the decision and the drop")
+        if ledger_id in self._unsettled:
+            return [Reply(to, Status.BUSY)]
+        self._ticket += 1
+        self._ledger_of_ticket[self._ticket] = ledger_id
+        self._unsettled[ledger_id] = _Unsettled(fence_ticket=self._ticket, last_ticket=self._ticket)
+        return [Persist(self._ticket, ledger_id, (Drop(ledger_id),), (Reply(to, Status.OK),))]
 
     # -- what became of a Persist -------------------------------------------------------------
 

@@ -52,7 +52,18 @@ class Tombstone:
     last_ledger: int
 
 
-LedgerRecord = Add | Replace | MasterKey | Fence | ExplicitLac
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """What was stored of a closed ledger is forgotten here, for others hold its copies; it is fenced.
+
+    Unlike a deleted one it may come again: as a copy of what others have lost.
+    """
+
+    ledger_id: int
+
+
+StateRecord = Replace | MasterKey | Fence | ExplicitLac | Drop
+LedgerRecord = Add | StateRecord
 """What is about one ledger."""
 
 

@@ -129,6 +129,7 @@ class BookieExposition(Collector):
         yield apache_counter(
             "bookie_DELETED_LEDGER_TOTAL", "Ledgers deleted", measures.deleted_ledgers
         )
+        yield counter("bookie_dropped_ledgers", "Copies too many", measures.dropped_ledgers)
         yield counter("bookie_deleted_entry_logs", "Entry logs deleted", measures.deleted_logs)
         yield counter("bookie_compacted_bytes", "Copied to new logs", measures.compacted_bytes)
 

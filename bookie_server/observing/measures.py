@@ -24,6 +24,8 @@ class BookieMeasures:
     checkpoints: Durations = field(default_factory=Durations)
     checkpoints_without_room: int = 0
     deleted_ledgers: int = 0
+    dropped_ledgers: int = 0
+    """Copies too many: others hold what the metadata promises."""
     deleted_logs: int = 0
     compacted_bytes: int = 0
     """Copied to new entry logs."""

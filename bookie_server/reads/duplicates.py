@@ -7,7 +7,7 @@ a writer's add is answered UNKNOWN then, a recovery's may replace it, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -26,15 +26,23 @@ _LOOKS_MAX = 8
 """Each look but the first means that somebody else replaced a damaged entry during the one before."""
 
 
-class PlanCompare(Protocol):
-    """See ``Contents.plan_compare``."""
+class PlanRead(Protocol):
+    """See ``Contents.plan_read``."""
 
-    def __call__(self, run: Run, *, size_bytes_max: int) -> ReadPlan: ...
+    def __call__(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        *,
+        size_bytes_max: int,
+        select: Callable[[Sequence[int]], Sequence[int]],
+    ) -> ReadPlan: ...
 
 
 async def compare_with_stored(
     effect: Compare,
-    plan_compare: PlanCompare,
+    plan_read: PlanRead,
     fetch: Callable[[Callable[[], ReadPlan]], Awaitable[ReadOutcome]],
 ) -> Status | list[Run]:
     """The answer to the add, or its entries whose stored copies cannot be read and may be replaced.
@@ -48,7 +56,7 @@ async def compare_with_stored(
         # Piece by piece: what is stored under the ids of a few bytes may be large.
         while rest is not None:
             # Named nowhere here: a plan keeps the cached frames in which it finds anything.
-            make_plan = partial(plan_compare, rest, size_bytes_max=COMPARE_SIZE_BYTES)
+            make_plan = partial(plan_compare, plan_read, rest, size_bytes_max=COMPARE_SIZE_BYTES)
             outcome = await fetch(make_plan)
             if not all(
                 same_entries(effect.run, parse_run(chunk), effect.digest_size)
@@ -71,7 +79,19 @@ async def compare_with_stored(
         # replaced what was damaged then.
         now: dict[int, tuple[str, Block]] = {}
         for run in damaged:
-            now |= plan_compare(run, size_bytes_max=ENTRY_ID_MAX).resting
+            now |= plan_compare(plan_read, run, size_bytes_max=ENTRY_ID_MAX).resting
         if all(before[id] == now.get(id) for run in damaged for id in run.entry_ids):
             return damaged
     return Status.UNKNOWN
+
+
+def plan_compare(plan_read: PlanRead, run: Run, *, size_bytes_max: int) -> ReadPlan:
+    """Find the places of the stored entries that have the ids of ``run``, up to a size as in a read."""
+    ids_of_run = run.entry_ids if isinstance(run.entry_ids, range) else set(run.entry_ids)
+    return plan_read(
+        run.ledger_id,
+        run.first_entry,
+        run.last_entry,
+        size_bytes_max=size_bytes_max,
+        select=lambda ids: [entry_id for entry_id in ids if entry_id in ids_of_run],
+    )

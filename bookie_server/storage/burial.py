@@ -31,6 +31,10 @@ class BurialPlan:
     """Per directory: logs that no row names any more."""
     emptied_logs: tuple[tuple[int, ...], ...]
     """Per directory: of those, the ones whose living entries a compaction has copied."""
+    drops: frozenset[int] = frozenset()
+    """Dropped ledgers, of which no index has that yet."""
+    dropped: frozenset[int] = frozenset()
+    """Those of which the indexes have it; in logs that no row names they count as deleted, as the others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class BurialResult:
     """Could not be looked at: to be tried again."""
     kept: tuple[tuple[int, ...], ...]
     """Hold ledgers that are not deleted: to be tried again when more are."""
+    drops: frozenset[int] = frozenset()
+    """The plan's."""
 
 
 class UnusedLogs:
@@ -58,17 +64,21 @@ class UnusedLogs:
         """Those that hold ledgers which are not deleted yet."""
         self._unread: list[set[int]] = [set() for _ in indexes]
         """Those that could not be looked at."""
+        self._dropped = frozenset[int]()
+        """Ledgers that were dropped since the start; what is left of them in unused logs is no one's."""
 
     def on_compacted(self, directory_index: int, log_ids: Collection[int]) -> None:
         """What could be read of these logs lies elsewhere now: they may go once no row names them."""
         self._compacted[directory_index].update(log_ids)
 
-    def plan_burial(self, tombstones: Sequence[tuple[int, int]]) -> BurialPlan | None:
+    def plan_burial(
+        self, tombstones: Sequence[tuple[int, int]], drops: Collection[int] = ()
+    ) -> BurialPlan | None:
         """What there is to bury; ``None`` if that is nothing."""
-        if tombstones:
+        if tombstones or drops:
             self._note(self._kept)
         unused = [index.log_use.take_unused() for index in self._indexes]
-        if not tombstones and not any(unused):
+        if not (tombstones or drops or any(unused)):
             return None
         dead, emptied = (
             tuple(
@@ -77,24 +87,27 @@ class UnusedLogs:
             )
             for is_emptied in (False, True)
         )
-        return BurialPlan(tuple(tombstones), dead, emptied)
+        return BurialPlan(tuple(tombstones), dead, emptied, frozenset(drops), self._dropped)
 
     def finish_burial(self, result: BurialResult) -> None:
         """Keep what is to be tried again."""
+        self._dropped = self._dropped.union(result.drops)
         for number in range(len(self._indexes)):
             self._unread[number].update(result.unread[number])
             self._kept[number].update(result.kept[number])
             self._kept[number].difference_update(result.deleted[number])
             self._compacted[number].difference_update(result.emptied[number])
 
-    def on_checkpoint(self, *, has_buried: bool) -> None:
+    def on_checkpoint(self, *, has_buried: bool, dropped: Collection[int] = ()) -> None:
         """Look again at what could not be looked at: now and then, for a disk that fails fails again.
 
         A checkpoint that ``has_buried`` ledgers has them in every index now: what was kept may hold no others.
+        Nor does an index find anything of the ``dropped`` ones there.
         """
+        self._dropped = self._dropped.union(dropped)
         self._note(self._unread)
         self._unread = [set() for _ in self._indexes]
-        if has_buried:
+        if has_buried or dropped:
             self._note(self._kept)
 
     def return_burial(self, plan: BurialPlan) -> None:
@@ -115,9 +128,10 @@ def delete_unused(
     emptied: Sequence[int],
     *,
     buried: LedgerRanges,
+    dropped: frozenset[int] = frozenset(),
     instance_id: bytes,
 ) -> dict[str, tuple[int, ...]]:
-    """Delete those of the ``dead`` logs that hold ``buried`` ledgers only, and the ``emptied`` ones.
+    """Delete those of the ``dead`` logs that hold ``buried`` or ``dropped`` ledgers only, and the ``emptied`` ones.
 
     Returns logs by what became of them, as the fields of a :class:`BurialResult`. No row names the others
     either, but a burial is not why: one may hold the last copy of what damage took from an index; so
@@ -142,7 +156,7 @@ def delete_unused(
             continue
         if log_id in emptied:
             became["emptied"].append(log_id)
-        elif len(buried.members(ledger_ids)) == len(ledger_ids):
+        elif dropped.union(buried.members(ledger_ids)).issuperset(ledger_ids):
             became["deleted"].append(log_id)
         else:
             became["kept"].append(log_id)

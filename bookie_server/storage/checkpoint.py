@@ -46,6 +46,8 @@ class CheckpointPlan:
     tombstones: list[tuple[int, int]]
     replaced: dict[int, list[Sequence[int]]]
     """Per ledger: entries whose earlier rows do not count any more."""
+    dropped: set[int]
+    """Ledgers whose earlier rows do not count any more."""
     marks: dict[int, GroupEnd]
     journal_count: int
     is_damaged: bool
@@ -100,9 +102,11 @@ class Checkpoints:
             StorageFailedError: as :meth:`write`.
         """
         with self._failing("burial"):
-            if plan.tombstones:
+            if plan.tombstones or plan.drops:
                 for index in self._indexes:
-                    index.commit(IndexDelta(index.state, {}, tombstones=list(plan.tombstones)))
+                    delta = IndexDelta(index.state, {}, tombstones=list(plan.tombstones))
+                    delta.dropped = sorted(plan.drops)
+                    index.commit(delta)
             ends = [
                 delete_unused(
                     self._files,
@@ -110,12 +114,14 @@ class Checkpoints:
                     plan.dead_logs[index.index],
                     plan.emptied_logs[index.index],
                     buried=index.tombstones,
+                    dropped=plan.dropped | plan.drops,
                     instance_id=self._instance_id,
                 )
                 for index in self._indexes
             ]
         names = ("deleted", "emptied", "unread", "kept")
-        return BurialResult(**{name: tuple(end[name] for end in ends) for name in names})
+        found = {name: tuple(end[name] for end in ends) for name in names}
+        return BurialResult(**found, drops=plan.drops)
 
     def compact(self, directory_index: int, log_ids: Sequence[int]) -> Rewritten:
         """Copy what lives of some logs into a new one; blocks. The old ones are buried later.
@@ -202,7 +208,9 @@ class Checkpoints:
         try:
             if ledger_ids:
                 rows = self._write_log(index.directory, last_log_id, ledger_ids, plan.cache)
-            index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced))
+            delta = IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced)
+            delta.dropped = sorted(plan.dropped)
+            index.commit(delta)
         except NoRoomError:
             # Nothing refers to it, and it stands in the way of what makes room.
             if ledger_ids and last_log_id in logs_in(self._files, index.directory):

@@ -14,11 +14,13 @@ from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.core.ledger_ranges import IdsBetween, LedgerRanges
 from bookie_server.core.records import (
     Add,
+    Drop,
     ExplicitLac,
     Fence,
     JournalRecord,
     MasterKey,
     Replace,
+    StateRecord,
     Tombstone,
     ledger_of,
 )
@@ -33,7 +35,7 @@ from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.logs.write_cache import WriteCache, detached
 from bookie_server.storage.placement import Placement
 from bookie_server.storage.read_plan import ReadPlan, plan_of
-from bookie_server.storage.stored import Stored, clipped, merge_stored
+from bookie_server.storage.stored import Stored, stored_in
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -54,6 +56,8 @@ class Contents:
         self._unused = UnusedLogs(self._indexes)
         self._replaced: dict[int, list[Sequence[int]]] = {}
         """Entries replaced since the last checkpoint began."""
+        self._dropped: set[int] = set()
+        """Ledgers dropped since then."""
         self._is_state_dirty = True
         self._planned_marks: dict[int, GroupEnd] = {}
         self._placement = Placement(journal_count, len(self._indexes))
@@ -71,8 +75,7 @@ class Contents:
     @property
     def cached_bytes(self) -> int:
         """Memory of entries in no entry log yet: what a checkpoint would write, or is writing."""
-        frozen = self._snapshot.size_bytes if self._snapshot is not None else 0
-        return self._cache.size_bytes + frozen
+        return sum(cache.size_bytes for cache in self._caches)
 
     def journal_of(self, ledger_id: int) -> int:
         """The ledger's journal; a ledger without one gets the one with the fewest ledgers."""
@@ -122,7 +125,7 @@ class Contents:
             held_bytes = 0  # the first part holds it for all
         self._learn(run, journal_index)
 
-    def _apply(self, record: Replace | MasterKey | Fence | ExplicitLac, journal_index: int) -> None:
+    def _apply(self, record: StateRecord, journal_index: int) -> None:
         if self._is_deleted(ledger_of(record)):
             return
         match record:
@@ -144,6 +147,22 @@ class Contents:
                 self._handle_of(ledger_id, journal_index).is_fenced = True
             case ExplicitLac(ledger_id, packet):
                 take_over(packet, self._handle_of(ledger_id, journal_index))
+            case Drop(ledger_id):
+                self._forget([ledger_id])
+                self._dropped.add(ledger_id)
+                self._handle_of(ledger_id, journal_index).is_fenced = True
+
+    def may_drop(self, ledger_id: int) -> bool:
+        """Whether what should be here of the ledger is known, and all that is rests in entry logs."""
+        is_cached = any(ledger_id in cache.ledgers for cache in self._caches)
+        return not (is_cached or self.ledgers[ledger_id].is_limbo)
+
+    def _forget(self, ledger_ids: Sequence[int]) -> None:
+        for ledger_id in ledger_ids:
+            self._cache.forget(ledger_id)
+            self._replaced.pop(ledger_id, None)
+        for index in self._indexes:
+            index.bury(ledger_ids)
 
     def _is_deleted(self, ledger_id: int) -> bool:
         """Whether a record comes too late for its ledger, which then needs no journal any more."""
@@ -158,11 +177,9 @@ class Contents:
         self._new_tombstones.append((record.first_ledger, record.last_ledger))
         for ledger_id in buried:
             self._placement.forget(ledger_id, self.ledgers.pop(ledger_id))
-            self._cache.forget(ledger_id)
-            self._replaced.pop(ledger_id, None)
+            self._dropped.discard(ledger_id)
             self._dirty.discard(ledger_id)
-        for index in self._indexes:
-            index.bury(buried)
+        self._forget(buried)
 
     def _learn(self, run: Run, journal_index: int) -> None:
         handle = self._handle_of(run.ledger_id, journal_index)
@@ -212,18 +229,14 @@ class Contents:
         self._placement.restore(handle)
 
     def bind_key(self, ledger_id: int, master_key: bytes) -> None:
-        """Bind the key that the metadata knows, in place of any other.
-
-        Durable after the next checkpoint.
-        """
+        """Bind the key that the metadata knows, in place of any other; durable after the next checkpoint."""
         if ledger_id not in self.tombstones:
             self._touch(ledger_id).master_key = master_key
 
     def set_limbo(self, ledger_ids: Iterable[int]) -> None:
-        """Put these ledgers in limbo, even those this bookie has never seen.
+        """Put these ledgers in limbo, even those this bookie has never seen; durable after the next checkpoint.
 
         This settles the damage found so far: the caller has named every ledger it may concern.
-        Durable after the next checkpoint.
         """
         for ledger_id in ledger_ids:
             # What is deleted is neither denied nor given any more.
@@ -261,6 +274,10 @@ class Contents:
         """Whether a checkpoint is under way."""
         return self._snapshot is not None
 
+    @property
+    def _caches(self) -> tuple[WriteCache, ...]:
+        return (self._cache,) if self._snapshot is None else (self._cache, self._snapshot)
+
     def begin_checkpoint(self) -> CheckpointPlan | None:
         """Freeze what is to be written; ``None`` if nothing changed or a checkpoint is under way."""
         has_news = (
@@ -285,6 +302,7 @@ class Contents:
             handles={ledger_id: self.ledgers[ledger_id] for ledger_id in self._dirty},
             tombstones=self._new_tombstones,
             replaced=self._replaced,
+            dropped=self._dropped,
             # A copy: marks that ran on with later groups would
             # have a replay skip what this cache lacks.
             marks=dict(self.applied),
@@ -293,7 +311,7 @@ class Contents:
         )
         self.checkpoint_number = plan.number
         self._snapshot, self._cache = self._cache, WriteCache()
-        self._dirty, self._new_tombstones, self._replaced = set(), [], {}
+        self._dirty, self._new_tombstones, self._replaced, self._dropped = set(), [], {}, set()
         self._planned_marks, self._is_state_dirty = plan.marks, False
         return plan
 
@@ -303,12 +321,15 @@ class Contents:
         for index, rows in zip(self._indexes, result.rows_by_directory, strict=True):
             index.add_rows(rows, self.tombstones)
         self._snapshot = None
-        self._unused.on_checkpoint(has_buried=bool(result.plan.tombstones))
+        self._unused.on_checkpoint(
+            has_buried=bool(result.plan.tombstones), dropped=result.plan.dropped
+        )
 
     def begin_burial(self) -> BurialPlan | None:
-        """What of the deleted ledgers is left on the disks; ``None`` if that is nothing."""
-        tombstones, self._new_tombstones = self._new_tombstones, []
-        return self._unused.plan_burial(tombstones)
+        """What of deleted and dropped ledgers is left on the disks; ``None`` if that is nothing."""
+        tombstones, drops = self._new_tombstones, self._dropped
+        self._new_tombstones, self._dropped = [], set()
+        return self._unused.plan_burial(tombstones, drops)
 
     def finish_burial(self, result: BurialResult) -> None:
         """Keep what is to be tried again, now or when more ledgers are deleted."""
@@ -317,6 +338,7 @@ class Contents:
     def return_burial(self, plan: BurialPlan) -> None:
         """There was no room for it: it is to be tried again, as the same burial or another one."""
         self._new_tombstones = [*plan.tombstones, *self._new_tombstones]
+        self._dropped |= plan.drops
         self._unused.return_burial(plan)
 
     def move_rows(self, directory_index: int, moved: dict[int, Moved]) -> None:
@@ -335,8 +357,7 @@ class Contents:
         """The highest entry id stored of the ledger, ``None`` when there is none."""
         if ledger_id not in self.ledgers:
             return None
-        caches = (self._cache, self._snapshot)
-        ends = [each.last_entry(ledger_id) for each in caches if each is not None]
+        ends = [each.last_entry(ledger_id) for each in self._caches]
         ends += [rows.last_entry for index in self._indexes if (rows := index.rows.get(ledger_id))]
         return max((end for end in ends if end is not None), default=None)
 
@@ -369,28 +390,9 @@ class Contents:
             select=select,
         )
 
-    def plan_compare(self, run: Run, *, size_bytes_max: int) -> ReadPlan:
-        """Find the places of the stored entries that have the ids of ``run``, up to a size as in a read."""
-        ids_of_run = run.entry_ids if isinstance(run.entry_ids, range) else set(run.entry_ids)
-        return self.plan_read(
-            run.ledger_id,
-            run.first_entry,
-            run.last_entry,
-            size_bytes_max=size_bytes_max,
-            select=lambda ids: [entry_id for entry_id in ids if entry_id in ids_of_run],
-        )
-
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
         """Every stored id of ``first..last`` and its place, ascending, each once."""
         # The snapshot may have entries of a ledger that is deleted.
         if ledger_id not in self.ledgers:
             return iter(())
-        sources: list[Iterator[Stored]] = []
-        for cache in (self._cache, self._snapshot):
-            if cache is not None and ledger_id in cache.ledgers:
-                sources.append(clipped(cache.between(ledger_id, first, last), first, last))
-        for index in self._indexes:
-            if ledger_id in index.rows:
-                rows = index.rows[ledger_id].between(first, last)
-                sources.append(clipped(rows, first, last, index.directory))
-        return merge_stored(sources) if len(sources) != 1 else sources[0]
+        return stored_in(self._caches, self._indexes, ledger_id, first, last)

@@ -6,8 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.rows import Row
+from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.record import Run
 
 
@@ -31,6 +33,26 @@ class Stored:
 def size_bytes_of(place: Run | Row) -> int:
     """Bytes of all records of a cached run, or of a row's block."""
     return place.size_bytes if isinstance(place, Run) else place.block.size_bytes
+
+
+def stored_in(
+    caches: Iterable[WriteCache],
+    indexes: Iterable[DirectoryIndex],
+    ledger_id: int,
+    first: int,
+    last: int,
+) -> Iterator[Stored]:
+    """Every id of ``first..last`` that is stored in these places, ascending, each once."""
+    sources = [
+        clipped(cache.between(ledger_id, first, last), first, last)
+        for cache in caches
+        if ledger_id in cache.ledgers
+    ]
+    for index in indexes:
+        if ledger_id in index.rows:
+            rows = index.rows[ledger_id].between(first, last)
+            sources.append(clipped(rows, first, last, index.directory))
+    return merge_stored(sources) if len(sources) != 1 else sources[0]
 
 
 def clipped(

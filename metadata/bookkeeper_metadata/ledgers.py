@@ -129,6 +129,27 @@ class LedgerStore:
         ledger = await self._node(ledger_id)
         return await update_metadata(ledger, transform, random=self._random, known=known)
 
+    async def renew(self, ledger_id: int, is_wanted: Callable[[LedgerMetadata], bool]) -> bool:
+        """Store the metadata anew, with another token only, if it ``is_wanted``; returns whether that was done.
+
+        Then nobody's compare-and-set succeeds who has read it before, and this was no old answer of a
+        server that lags behind.
+
+        Raises:
+            NoSuchLedgerError, MetadataCorruptError: as :meth:`read`.
+            MetadataUnavailableError: unknown whether it was done.
+        """
+        ledger = await self._node(ledger_id)
+        known = await ledger.read()
+        if not is_wanted(known.metadata):
+            return False
+        stamped = replace(known.metadata, writer_token=fresh_token(self._random))
+        try:
+            await self._store.put(ledger.path, encode_metadata(stamped), known.version)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
+
     async def delete(self, ledger_id: int, expected_version: int | None = None) -> None:
         """Delete the metadata, which makes the ledger's entries garbage on every bookie.
 

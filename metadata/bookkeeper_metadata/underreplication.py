@@ -12,9 +12,10 @@ nothing new: a worker that has looked at the ledger before then deletes it.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -37,6 +38,8 @@ from bookkeeper_metadata.store.folders import delete_empty_folders
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.operations import BadVersionError, Node, NodeExistsError, NoNodeError
 from bookkeeper_metadata.update import read_back
+
+_LOGGER = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 20
 """Attempts of one change; losing all of them means that others change the mark without pause."""
@@ -98,6 +101,7 @@ class Underreplication:
         self._store = store
         self._paths = Paths(root)
         self._random = random
+        self._unreleased: list[MarkLock] = []
 
     # -- marks ------------------------------------------------------------------------------------
 
@@ -192,6 +196,36 @@ class Underreplication:
             return MarkLock(await self._store.ephemeral(path, value))
         except NodeExistsError:
             return None
+
+    @asynccontextmanager
+    async def lock(self, ledger_id: int, holder: str) -> AsyncIterator[bool]:
+        """Have the right to mend the ledger meanwhile; false: somebody else has it.
+
+        Raises:
+            MetadataUnavailableError: unknown whether anybody has it. That it is given back is not reported; see
+                :meth:`release_left`.
+        """
+        held = await self.try_lock(ledger_id, holder)
+        try:
+            yield held is not None
+        finally:
+            if held is not None:
+                try:
+                    await held.release()
+                except MetadataUnavailableError as error:
+                    self._unreleased.append(held)
+                    _LOGGER.warning("lock to be released later. detail=%s", error)
+
+    async def release_left(self) -> None:
+        """Give back locks that could not be given back: left alone, they keep everybody from their ledgers as long
+        as this session lives.
+
+        Raises:
+            MetadataUnavailableError: some are left still.
+        """
+        while self._unreleased:
+            await self._unreleased[-1].release()
+            self._unreleased.pop()
 
     # -- whether, and when ------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.recent import Recent
-from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -60,6 +60,8 @@ class Mended:
     """Why copies are still missing, a line each."""
     open_fragment: Fragment | None = None
     """The last fragment of a ledger that is not closed, if a member of it is away."""
+    known: Versioned | None = None
+    """The metadata when it was read, or changed, last."""
 
     @property
     def is_whole(self) -> bool:
@@ -129,7 +131,8 @@ class LedgerMender:
     async def _mend_once(self, mended: Mended) -> None:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
-        metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
+        mended.known = await self._cluster.ledgers.read(mended.ledger_id)
+        metadata = mended.known.metadata
         if open_fragment(metadata) is not None or any(
             each.is_empty for each in shares_of(metadata)
         ):
@@ -254,10 +257,17 @@ class LedgerMender:
             return await self._put_in_place(mended, share, target)
 
     async def _put_in_place(self, mended: Mended, share: Share, target: str) -> LedgerMetadata:
+        known = mended.known
+        assert known is not None
+
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[str]:
+            # Who drops a copy too many of a closed ledger renews its metadata before: what was copied there earlier
+            # may be gone, though nothing else has changed.
+            if metadata.is_closed and metadata is not known.metadata:
+                return Stop("it was changed meanwhile")
             return with_member(metadata, share, target)
 
-        outcome = await self._cluster.ledgers.update(mended.ledger_id, transform)
+        outcome = await self._cluster.ledgers.update(mended.ledger_id, transform, known=known)
         if isinstance(outcome, Stop):
             _LOGGER.info(
                 "copied in vain; ledger_id=%d to=%s reason=%s",
@@ -266,6 +276,7 @@ class LedgerMender:
                 outcome.reason,
             )
             raise _ChangedMeanwhileError
+        mended.known = outcome
         first_entry = share.fragment.first_entry
         mended.replaced.append((first_entry, share.bookie_id, target))
         _LOGGER.info(

@@ -84,6 +84,7 @@ class Migration:
             seen.update(todo)
             migrated.ledgers = len(seen)
             while todo:
+                await self._marks.release_left()
                 are_done = await each(self._move, todo, concurrency_max=LEDGERS_AT_ONCE)
                 todo = [id for id, is_done in zip(todo, are_done, strict=True) if not is_done]
                 if todo:
@@ -99,19 +100,17 @@ class Migration:
 
     async def _move(self, ledger_id: int) -> bool:
         """Whether all is done for this ledger that can be; else it is to be looked at again."""
-        lock = await self._marks.try_lock(ledger_id, self._holder)
-        if lock is None:
-            return False  # somebody mends it
         migrated = self._migrated
         try:
-            mended = await self._mender.mend(ledger_id)
-            if mended.open_fragment is not None:
-                mended = await self._take_over(mended, mended.open_fragment)
+            async with self._marks.lock(ledger_id, self._holder) as is_held:
+                if not is_held:
+                    return False  # somebody mends it
+                mended = await self._mender.mend(ledger_id)
+                if mended.open_fragment is not None:
+                    mended = await self._take_over(mended, mended.open_fragment)
         except BookKeeperError as error:
             migrated.left[ledger_id] = f"{error.name}: {error}"
             return True
-        finally:
-            await lock.release()
         migrated.copied_bytes += mended.copied_bytes
         if mended.left:
             migrated.left[ledger_id] = "; ".join(mended.left)

@@ -19,12 +19,11 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.recent import Recent
 from bookkeeper_metadata.model import Fragment
-from bookkeeper_metadata.underreplication import MarkLock, Underreplication
+from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.recovery import recover_ledger
 from spark_bookkeeper.replication.lost_bookies import Patience
@@ -73,7 +72,6 @@ class ReplicationWorker:
         self._patience = patience
         self._measures = measures or ReplicationMeasures()
         self._waiting: dict[int, _Waiting] = {}
-        self._unreleased: list[MarkLock] = []
         self._is_enabled = Recent(marks.is_enabled, _RECENT_S)
         self._there = frozenset[str](), frozenset[str]()
         """Bookies that were registered at the last look, and those of them that took new entries."""
@@ -95,9 +93,7 @@ class ReplicationWorker:
         Raises:
             MetadataUnavailableError, MetadataCorruptError: what is marked, and may be mended, is not known.
         """
-        while self._unreleased:
-            await self._unreleased[-1].release()
-            self._unreleased.pop()
+        await self._marks.release_left()
         await self._look_who_is_there()
         delay_s = await self._marks.lost_bookie_delay()
         if self._patience is not None and delay_s is not None:
@@ -116,27 +112,14 @@ class ReplicationWorker:
         if not await self._is_enabled.get():
             return False
         try:
-            lock = await self._marks.try_lock(ledger_id, self._holder)
-            if lock is None:
-                return False
-            try:
-                is_cleared = await self._work(ledger_id)
-            finally:
-                await self._release(lock)
+            async with self._marks.lock(ledger_id, self._holder) as is_held:
+                is_cleared = is_held and await self._work(ledger_id)
         except BookKeeperError as error:
             # One lost reply must not end what is done for the others.
             self._wait_after(ledger_id, f"{error.name}: {error}")
             return False
         self._measures.underreplicated_ledgers -= is_cleared
         return is_cleared
-
-    async def _release(self, lock: MarkLock) -> None:
-        try:
-            await lock.release()
-        except MetadataUnavailableError as error:
-            # Left alone, it would keep everybody from the ledger as long as this session lives.
-            self._unreleased.append(lock)
-            _LOGGER.warning("lock to be released later. detail=%s", error)
 
     async def _work(self, ledger_id: int) -> bool:
         """Mend one ledger; whether its mark is cleared."""

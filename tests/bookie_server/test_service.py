@@ -184,7 +184,6 @@ async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(
     assert await write(client, encoded_section([b"x"])) is Status.OK
     defect = Mock(side_effect=ZeroDivisionError)
     monkeypatch.setattr(bookie.storage.contents, "plan_read", defect)
-    monkeypatch.setattr(bookie.storage.contents, "plan_compare", defect)
 
     async with asyncio.timeout(seconds(1)):
         reply = await client.read(ReadRequest(ledger_id=7, first_entry=0, last_entry=3))

@@ -7,7 +7,7 @@ it, spread over several groups.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import chain
 
@@ -25,7 +25,7 @@ _PATTERN = struct.Struct(">qqqq")
 _COUNT = struct.Struct(">I")
 _PLACE = struct.Struct(">qq")
 _STATE_TAG, _MARK_TAG, _HANDLE_TAG, _ROWS_TAG, _TOMBSTONE_TAG, _REPLACED_TAG = 1, 2, 3, 4, 5, 6
-_MOVED_TAG = 7
+_MOVED_TAG, _DROPPED_TAG = 7, 8
 _MOVED_HEAD_SIZE = _LEDGER.size + _COUNT.size
 _DAMAGED = 1
 _GROUP_BODY_SIZE = 4 * 1024 * 1024
@@ -76,6 +76,8 @@ class IndexDelta:
     replaced: dict[int, list[Sequence[int]]] = field(default_factory=dict)
     """Per ledger: ids that no row before this delta stands for any more. In a snapshot they are gone
     from the rows."""
+    dropped: Collection[int] = ()
+    """Ledgers of which no row before this delta counts any more; in a snapshot they have none."""
     moved: dict[int, Moved] = field(default_factory=dict)
     """Per ledger, behind everything else."""
 
@@ -116,6 +118,8 @@ def _items(delta: IndexDelta) -> Iterator[bytes]:
         patterns = [astuple(pattern) for ids in parts for pattern in patterns_of(ids)]
         packed = b"".join(_PATTERN.pack(*pattern) for pattern in patterns)
         yield _item(_REPLACED_TAG, _LEDGER.pack(ledger_id) + packed)
+    if delta.dropped:
+        yield _item(_DROPPED_TAG, b"".join(map(_LEDGER.pack, delta.dropped)))
     for ledger_id, packed in delta.rows.items():
         yield _item(_ROWS_TAG, _LEDGER.pack(ledger_id) + packed)
     for ledger_id, moves in delta.moved.items():
@@ -174,6 +178,8 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
         case 7 if len(content) >= _MOVED_HEAD_SIZE:
             ledger_id, moves = _decode_moved(content)
             delta.moved[ledger_id] = moves
+        case 8 if len(content) % _LEDGER.size == 0:
+            delta.dropped = [ledger_id for (ledger_id,) in _LEDGER.iter_unpack(content)]
         case _:
             raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")
 

@@ -184,6 +184,7 @@ class DirectoryIndex:
             self.report(place.offset, f"delta holds no items: {cause}")
             return
         self._adopt(delta)
+        self.bury(delta.dropped)
         for ledger_id, parts in delta.replaced.items():
             for entry_ids in parts:
                 self.forget_rows(ledger_id, entry_ids)
@@ -237,7 +238,7 @@ class DirectoryIndex:
                 self.log_use.note(log_id)
 
     def bury(self, ledger_ids: Iterable[int]) -> None:
-        """Forget where the entries of deleted ledgers are; loop thread."""
+        """Forget where the entries of deleted ledgers are, or of dropped ones; loop thread."""
         for ledger_id in ledger_ids:
             rows = self.rows.pop(ledger_id, None)
             if rows is not None:
@@ -245,8 +246,7 @@ class DirectoryIndex:
 
     def forget_rows(self, ledger_id: int, entry_ids: Sequence[int]) -> None:
         """Forget where these entries are, for they are replaced; loop thread, once that is durable."""
-        rows = self.rows.get(ledger_id)
-        if rows is not None:
+        if (rows := self.rows.get(ledger_id)) is not None:
             before = rows.log_ids()
             rows.remove(entry_ids)
             self.log_use.remove(before - rows.log_ids())

@@ -3,8 +3,8 @@
 On disk every record is ``int32 length`` and that many bytes, the first sixteen of which are a ledger
 id and an entry id. Records that are not entries use Apache's reserved negative entry ids
 (``BookieImpl.METAENTRY_ID_*``), so no entry can pass for one: the wire refuses negative ids.
-Below Apache's there are some of our own: tombstones, entries that replace damaged ones, and the
-journal's word about itself, ``Roll``.
+Below Apache's there are some of our own: tombstones, entries that replace damaged ones, drops, and
+the journal's word about itself, ``Roll``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from bookie_server.core.records import (
     Add,
+    Drop,
     ExplicitLac,
     Fence,
     JournalRecord,
@@ -43,6 +44,8 @@ TOMBSTONE_ID = -0x10000
 ROLL_ID = -0x20000
 """Ours as well; since format 2."""
 REPLACE_ID = -0x40000
+"""Ours as well; since format 2."""
+DROP_ID = -0x80000
 """Ours as well; since format 2."""
 
 _HEAD = struct.Struct(">iqq")
@@ -78,6 +81,8 @@ def encode_record(record: JournalRecord | Roll) -> Buffer:
             return _encode_state(ledger_id, EXPLICIT_LAC_ID, _LENGTH.pack(len(packet)) + packet)
         case Tombstone(first_ledger, last_ledger):
             return _encode_state(first_ledger, TOMBSTONE_ID, _LEDGER.pack(last_ledger))
+        case Drop(ledger_id):
+            return _encode_state(ledger_id, DROP_ID, b"")
         case Roll(next_file_id):
             return _encode_state(next_file_id, ROLL_ID, b"")
 
@@ -136,6 +141,8 @@ def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecor
             return Roll(ledger_id)
         case -0x40000 if (run := _replacing_run(content)).ledger_id == ledger_id:
             return Replace(run)
+        case -0x80000 if not content:
+            return Drop(ledger_id)
     raise MalformedBodyError(f"unknown record; entry_id={entry_id} size_bytes={len(content)}")
 
 

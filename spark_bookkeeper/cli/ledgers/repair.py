@@ -38,13 +38,10 @@ async def repair_ledgers(
 async def _mend(marks: Underreplication, mender: LedgerMender, ledger_id: int) -> list[str]:
     """What could not be mended, a line each."""
     try:
-        lock = await marks.try_lock(ledger_id, name_of_process())
-        if lock is None:
-            return ["auto-recovery is mending it now"]
-        try:
+        async with marks.lock(ledger_id, name_of_process()) as is_held:
+            if not is_held:
+                return ["auto-recovery is mending it now"]
             mended = await mender.mend(ledger_id)
-        finally:
-            await lock.release()
     except BookKeeperError as error:
         return [f"{error.name}: {error}"]
     if mended.open_fragment is not None:

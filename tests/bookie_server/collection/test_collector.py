@@ -13,12 +13,15 @@ from bookie_server.collection import collector as collector_module
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
 from bookie_server.collection.rules import ListingOutOfOrderError
+from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataUnavailableError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.underreplication import Underreplication
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.stores import LaggingStore, Script
@@ -52,7 +55,21 @@ class Scene:
     def over(self, store: MemoryStore) -> Collector:
         """The collector, with a metadata session of its own."""
         ledgers = LedgerStore(store, ROOT, random=Random(1))
-        self.collector = Collector(self.bookie, self.counter, ledgers, interval_ms=100)
+        self.surplus = SurplusDropper(
+            self.bookie,
+            "b0",
+            ledgers,
+            Underreplication(store, ROOT, random=Random(2)),
+            BookieRegistry(store, ROOT),
+        )
+        self.collector = Collector(
+            self.bookie,
+            self.counter,
+            ledgers,
+            surplus=self.surplus,
+            interval_ms=100,
+            surplus_interval_ms=100,
+        )
         return self.collector
 
     async def make(self, count: int = 1, ledger_id: int | None = None) -> list[int]:
@@ -67,7 +84,7 @@ class Scene:
             await self.ledgers.delete(each)
 
     async def collect(self, times: int = 1) -> int:
-        return sum([await self.collector.collect() for _ in range(times)])
+        return sum([await self.collector.collect() or 0 for _ in range(times)])
 
     @property
     def held(self) -> list[int]:

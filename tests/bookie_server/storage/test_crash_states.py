@@ -13,7 +13,11 @@ from random import Random
 
 import pytest
 
-from tests.bookie_server.storage import burial_histories, compaction_histories
+from tests.bookie_server.storage import (
+    burial_histories,
+    compaction_histories,
+    dropping_histories,
+)
 from tests.bookie_server.storage import crash_histories as histories
 from tests.simulation.kit.crash_states import CrashStates
 
@@ -35,6 +39,7 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.damage: 4,
     histories.sealed: 1,
     histories.replacing: 2,
+    dropping_histories.dropping: 3,
     burial_histories.burial: 3,
     burial_histories.burial_without_room: 2,
     compaction_histories.compaction: 4,

@@ -170,7 +170,7 @@ async def test_a_copy_that_another_recovery_replaced_meanwhile_is_compared_not_r
         return outcome
 
     compare = Compare(second, 4, lambda _: None, b"key")
-    found = await compare_with_stored(compare, model.storage.contents.plan_compare, fetch)
+    found = await compare_with_stored(compare, model.storage.contents.plan_read, fetch)
 
     assert found is Status.CONFLICT
     assert looks == 2
@@ -186,6 +186,6 @@ async def test_what_is_gone_when_it_is_looked_at_vouches_for_nothing() -> None:
         return model.storage.execute(make_plan())
 
     compare = Compare(run, 4, lambda _: None, b"key")
-    found = await compare_with_stored(compare, model.storage.contents.plan_compare, fetch)
+    found = await compare_with_stored(compare, model.storage.contents.plan_read, fetch)
 
     assert found is Status.UNKNOWN

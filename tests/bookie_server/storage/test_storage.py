@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Fence, MasterKey, Tombstone
+from bookie_server.reads.duplicates import plan_compare
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.logs.rows import Row
@@ -207,8 +208,9 @@ def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -
     model.write([Add(run_of(1, range(6)))])
     model.checkpoint()
 
+    twin = run_of(1, [1, 3, 9], salt=1)
     outcome = model.storage.execute(
-        model.storage.contents.plan_compare(run_of(1, [1, 3, 9], salt=1), size_bytes_max=1 << 30)
+        plan_compare(model.storage.contents.plan_read, twin, size_bytes_max=READ_SIZE)
     )
 
     assert [e for chunk in outcome.chunks for e in parse_run(chunk).entry_ids] == [1, 3]

@@ -8,6 +8,7 @@ from bookie_server.core.absence import status_of_absence
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import (
     Add,
+    Drop,
     ExplicitLac,
     Fence,
     JournalRecord,
@@ -122,6 +123,10 @@ class Model:
         self.packets_sent: dict[int, list[bytes]] = {}
         self.tombstones: set[int] = set()
         self.tombstones_sent: set[int] = set()
+        self.dropping: set[int] = set()
+        """Drops that were sent and are not acknowledged: their ledgers may have no entry any more."""
+        self.drops: list[int] = []
+        """Ledgers dropped, each as often as it was."""
         self.limbo: set[int] = set()
         """Ledgers of which something may have been lost, and that is known durably."""
         self.is_answered = False
@@ -148,8 +153,10 @@ class Model:
                     sent.setdefault(entry_id, set()).add(content)
                     if isinstance(record, Replace):
                         self.replacing[record.run.ledger_id, entry_id] = content
-            elif isinstance(record, Fence):
+            elif isinstance(record, Fence | Drop):
                 self.fences_sent.add(record.ledger_id)
+                if isinstance(record, Drop):
+                    self.dropping.add(record.ledger_id)
             elif isinstance(record, ExplicitLac):
                 self.packets_sent.setdefault(record.ledger_id, []).append(record.packet)
             elif isinstance(record, Tombstone):
@@ -176,6 +183,11 @@ class Model:
                 known = self.entries.setdefault(run.ledger_id, {})
                 for entry_id, content in records_of(run).items():
                     known.setdefault(entry_id, content)
+            case Drop(ledger_id):
+                self.entries.pop(ledger_id, None)
+                self.fenced.add(ledger_id)
+                self.dropping.discard(ledger_id)
+                self.drops.append(ledger_id)
             case Replace(run):
                 self.entries[run.ledger_id].update(records_of(run))
                 for entry_id in run.entry_ids:
@@ -241,7 +253,7 @@ class Model:
         """How much was acknowledged so far: grows with every promise, and only then."""
         entries = sum(map(len, self.entries.values()))
         facts = self.keys, self.fenced, self.tombstones, self.limbo
-        return entries, *map(len, facts), tuple(sorted(self.packets.items()))
+        return entries, len(self.drops), *map(len, facts), tuple(sorted(self.packets.items()))
 
     def check(self, storage: Storage, when: str, *, may_lack: bool = False) -> None:
         """Everything acknowledged is there and right; nothing is there that was never sent.
@@ -285,7 +297,7 @@ class Model:
 
     def _check_entries(self, storage: Storage, ledger_id: int, when: str, is_lost: bool) -> None:
         found, expected = read_all(storage, ledger_id), self.entries.get(ledger_id, {})
-        if found == expected:
+        if found == expected or (ledger_id in self.dropping and not found):
             return
         for entry_id, content in expected.items():
             allowed = content, self.replacing.get((ledger_id, entry_id), content)

@@ -38,7 +38,19 @@ def i27_deleted_for_good(story: Story) -> Iterator[str]:
                 pass
 
 
+def i28_only_surplus_is_dropped(story: Story) -> Iterator[str]:
+    """A bookie drops only what it is promised to hold by no metadata of a closed ledger."""
+    for event in story.history.of(c.Dropping):
+        metadata = story.metadata(event.ledger, event.index)
+        if metadata is None:
+            continue  # deleted at this very moment
+        named = {bookie for fragment in metadata.fragments for bookie in fragment.ensemble}
+        if not metadata.is_closed or event.bookie in named:
+            yield f"{event}, and its metadata is {metadata}"
+
+
 COLLECTION_CHECKERS: tuple[Callable[[Story], Iterator[str]], ...] = (
     i23_collection_is_safe,
     i27_deleted_for_good,
+    i28_only_surplus_is_dropped,
 )

@@ -17,6 +17,30 @@ class Deleting(Event):
 
 
 @dataclass(slots=True)
+class Dropping(Event):
+    """A bookie begins to forget what it has of a ledger, for others hold its copies."""
+
+    bookie: str
+    ledger: int
+
+
+@dataclass(slots=True)
+class Dropped(Event):
+    """That is durable, in the journal at first."""
+
+    bookie: str
+    ledger: int
+
+
+@dataclass(slots=True)
+class DropUndone(Event):
+    """A crash came between the two, and the entries are there still."""
+
+    bookie: str
+    ledger: int
+
+
+@dataclass(slots=True)
 class LogsRewritten(Event):
     """A bookie has copied what lives of some entry logs into a new one."""
 

@@ -324,6 +324,10 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
             h.Deleted("x", 7),
         ],
     },
+    collection_checkers.i28_only_surplus_is_dropped: {
+        "of an open ledger": [committed(0, OPEN), c.Dropping("b0", 7)],
+        "of a member": [committed(0, OPEN), closed_at(1), c.Dropping("b0", 7)],
+    },
     collection_checkers.i27_deleted_for_good: {
         "a late add": [c.Buried("b0", 7, 8), h.AddReplied("b0", 7, 0, 0, False, Status.OK)],
     },

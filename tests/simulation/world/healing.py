@@ -152,6 +152,7 @@ async def until_whole(world: World) -> None:
     while lacking := what_lacks(world):
         world.still_lacking = lacking
         await asyncio.sleep(0.1)
+    world.still_lacking = ""
 
 
 def what_lacks(world: World) -> str:

@@ -93,6 +93,8 @@ def _of_bookies(story: Story) -> Iterator[str]:
                 yield "add refused in limbo"
             case c.Buried():
                 yield "ledger collected"
+            case c.Dropping():
+                yield "copy too many dropped"
             case c.LogsRewritten():
                 yield "logs merged" if len(event.log_ids) > 1 else "log rewritten"
             case h.AddReplied(status=Status.OK):
@@ -260,7 +262,7 @@ REACHABLE = (
     "recovery add refused", "add refused, read-only", "bookie takes entries again",
     "recovery add on the reserve", "fence on the reserve", "fence refused, exhausted", "sealed start",
     "sealed start over", "read from a full bookie", "read-only by hand", "checkpoint without room",
-    "gentle run", "ledger collected", "logs merged", "log rewritten", "share taken over",
+    "gentle run", "ledger collected", "copy too many dropped", "logs merged", "log rewritten", "share taken over",
     "share of an open ledger taken over", "limbo ended", "limbo marked", "damage marked",
 )  # fmt: skip
 _OF_FAULTS = {

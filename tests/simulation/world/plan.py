@@ -34,6 +34,7 @@ def settings_of(name: str, plan: BookiePlan) -> BookieSettings:
         checkpoint_interval_ms=plan.checkpoint_interval_ms,
         block_size_bytes=512,
         gc_interval_ms=plan.gc_interval_ms,
+        surplus_check_interval_ms=700,
         integrity_check_interval_ms=200,
         scrub_interval_ms=500,
         minor_compaction_interval_ms=plan.compaction_interval_ms,

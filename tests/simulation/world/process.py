@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
+from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Mode
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.integrity_check import IntegrityCheck
@@ -133,8 +134,16 @@ class Service:
         counter = identity.collection_counter(files, settings.storage.directories)
         if counter is not None:
             ledgers = LedgerStore(store, ROOT, random=self.random)
-            interval_ms = settings.gc_interval_ms
-            self.collector = Collector(bookie, counter, ledgers, interval_ms=interval_ms)
+            marks = Underreplication(store, ROOT, random=self.random)
+            registry = BookieRegistry(store, ROOT)
+            self.collector = Collector(
+                bookie,
+                counter,
+                ledgers,
+                surplus=SurplusDropper(bookie, self.name, ledgers, marks, registry),
+                interval_ms=settings.gc_interval_ms,
+                surplus_interval_ms=settings.surplus_check_interval_ms,
+            )
         return bookie
 
     async def serve(self, bookie: Bookie, machine: SimBookie) -> Exception | None:

@@ -26,7 +26,7 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
         if _is_lawfully_forgotten(story, event.bookie, event.ledger, event.index):
             continue
         if isinstance(event, h.ReadReplied):
-            held = story.durable.get((event.bookie, event.ledger), {})
+            held = story.durable(event.bookie, event.ledger, event.index)
             for first, last, status in event.missing:
                 if status not in DENIALS:
                     continue
@@ -39,7 +39,7 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
                     ):
                         yield f"{event} denies entry {entry}, durable since event {since}"
         elif event.status in DENIALS:
-            held = story.durable.get((event.bookie, event.ledger), {})
+            held = story.durable(event.bookie, event.ledger, event.index)
             if any(since < _valid_from(story, event) for since in held.values()):
                 yield f"{event} denies a ledger of which it holds {sorted(held)}"
 
@@ -64,9 +64,10 @@ def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
     """A restart finds every synced entry and fence: marks never pass what is not flushed."""
     for event in story.history.of(h.BookieUp):
         held = {ledger: set(entries) for ledger, entries in event.held}
-        for (bookie, ledger), entries in story.durable.items():
+        for bookie, ledger in story.holders():
             if bookie != event.bookie:
                 continue
+            entries = story.durable(bookie, ledger, event.index)
             lost = [e for e, since in entries.items() if since < event.index]
             lost = [e for e in lost if e not in held.get(ledger, set())]
             lost = [
@@ -118,7 +119,7 @@ def s4_replay_idempotent(story: Story) -> Iterator[str]:
         return {ledger: ids for ledger, ids in event.held if ids}
 
     for event in story.history.events:
-        if isinstance(event, h.Durable | h.FenceDurable | c.Deleting):
+        if isinstance(event, h.Durable | h.FenceDurable | c.Deleting | c.Dropping):
             last.pop(event.bookie, None)
         elif isinstance(event, h.BookieUp):
             before = last.get(event.bookie)

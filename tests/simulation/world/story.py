@@ -6,6 +6,7 @@ covered it returned, or a restart found it on the disk, whatever anybody was tol
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -38,8 +39,9 @@ class Story:
         self.history = history
         self.sent: dict[tuple[int, int], bytes] = {}
         self.acked: dict[int, list[h.Acked]] = {}
-        self.durable: dict[tuple[str, int], dict[int, int]] = {}
-        """(bookie, ledger) -> entry -> when it first became durable."""
+        self._durable: dict[tuple[str, int], list[dict[int, int]]] = {}
+        """(bookie, ledger) -> between two drops: entry -> when it first became durable."""
+        self._drops: dict[tuple[str, int], list[int]] = {}
         self.crcs: dict[tuple[int, int], int] = {}
         """(ledger, entry) -> crc of the first record anybody stored."""
         self.fenced: dict[tuple[str, int], int] = {}
@@ -51,8 +53,8 @@ class Story:
         for event in history.events:
             match event:
                 case h.Durable():
-                    held = self.durable.setdefault((event.bookie, event.ledger), {})
-                    held.setdefault(event.entry, event.index)
+                    held = self._durable.setdefault((event.bookie, event.ledger), [{}])
+                    held[-1].setdefault(event.entry, event.index)
                     self.crcs.setdefault((event.ledger, event.entry), event.crc)
                 case h.Appended():
                     for number, payload in enumerate(event.payloads):
@@ -65,6 +67,14 @@ class Story:
                     self.versions.setdefault(event.ledger, []).append(event)
                 case h.Deleted():
                     self.deleted[event.ledger] = event.index
+                case c.Dropping():
+                    key = event.bookie, event.ledger
+                    self._drops.setdefault(key, []).append(event.index)
+                    self._durable.setdefault(key, [{}]).append({})
+                case c.DropUndone():
+                    key = event.bookie, event.ledger
+                    self._drops[key].pop()
+                    self._durable[key][-2].update(self._durable[key].pop())
                 case c.Deleting():
                     self._deletions.setdefault(event.bookie, []).append(event)
                 case h.Damaged():
@@ -134,7 +144,17 @@ class Story:
 
     def is_durable(self, bookie: str, ledger: int, entry: int, at: int) -> bool:
         """Whether a bookie had stored an entry by then, in whatever incarnation."""
-        return self.durable.get((bookie, ledger), {}).get(entry, NEVER) < at
+        return self.durable(bookie, ledger, at).get(entry, NEVER) < at
+
+    def durable(self, bookie: str, ledger: int, at: int) -> dict[int, int]:
+        """Entries that a bookie stored, before or after a moment, and when first; nothing from the other side of a drop."""
+        key = bookie, ledger
+        held = self._durable.get(key, [{}])
+        return held[bisect_left(self._drops.get(key, ()), at)]
+
+    def holders(self) -> Iterator[tuple[str, int]]:
+        """Each bookie with each ledger of which it ever stored anything."""
+        return iter(self._durable)
 
     def is_deleting(self, bookie: str, ledger: int, at: int) -> bool:
         """Whether a bookie had begun to delete a ledger by then: a crash may keep it from that."""

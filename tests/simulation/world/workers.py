@@ -17,7 +17,7 @@ from random import Random
 from typing import TypeVar
 
 from bookie_server.core.effects import Persist
-from bookie_server.core.records import Add, Fence, JournalRecord, Replace, Tombstone
+from bookie_server.core.records import Add, Drop, Fence, JournalRecord, Replace, Tombstone
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, take_group
 from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
@@ -25,7 +25,13 @@ from bookie_server.storage.journal.journal import Journal
 from bookie_server.workers import Workers
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner, SimLoop
-from tests.simulation.world.collection_history import Buried, Deleting, LogsRewritten
+from tests.simulation.world.collection_history import (
+    Buried,
+    Deleting,
+    Dropped,
+    Dropping,
+    LogsRewritten,
+)
 from tests.simulation.world.history import Durable, FenceDurable, History
 from tests.simulation.world.space_history import NoRoomForCheckpoint
 
@@ -140,8 +146,10 @@ class SimWorkers(Workers):
                 for index, entry_id in enumerate(run.entry_ids):
                     crc = zlib.crc32(run.record(index))
                     self.history.record(Durable(self.bookie, run.ledger_id, entry_id, crc))
-            elif isinstance(record, Fence):
+            elif isinstance(record, Fence | Drop):
                 self.history.record(FenceDurable(self.bookie, record.ledger_id))
+                if isinstance(record, Drop):
+                    self.history.record(Dropped(self.bookie, record.ledger_id))
             elif isinstance(record, Tombstone):
                 self.history.record(Buried(self.bookie, record.first_ledger, record.last_ledger))
 
@@ -167,7 +175,10 @@ class SimJournal(JournalWriter):
 
     def submit(self, persist: Persist) -> None:
         for record in persist.records:
-            if isinstance(record, Tombstone):
+            if isinstance(record, Drop):
+                dropping = Dropping(self._workers.bookie, record.ledger_id)
+                self._workers.history.record(dropping)
+            elif isinstance(record, Tombstone):
                 deleting = Deleting(self._workers.bookie, record.first_ledger, record.last_ledger)
                 self._workers.history.record(deleting)
         self._waiting.append(persist)

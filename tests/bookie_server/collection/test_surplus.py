@@ -1,0 +1,263 @@
+"""Copies too many are dropped; one that anybody may count on never is, whatever the metadata does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bookie_server.bookie import Bookie
+from bookie_server.collection import surplus as surplus_module
+from bookie_server.collection.surplus import SurplusDropper
+from bookie_server.core.space import Disk
+from bookie_server.wire.messages import Section, Status
+from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.operations import Node
+from bookkeeper_metadata.underreplication import Underreplication
+from tests.doubles.records import add, section
+from tests.doubles.storage import running_bookie
+from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
+
+ROOT = "/ledgers"
+OWN, MEMBER, OTHER = "b0:1", "b1:1", "b2:1"
+OTHERS = LedgerMetadata(
+    ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (MEMBER,)),)
+)
+CLOSED = OTHERS.in_recovery().closed(0, 1)
+
+
+class Scene:
+    """A bookie, and the metadata it looks at."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self.bookie = bookie
+        self.store = MemoryStore()
+        self.ledgers = LedgerStore(self.store, ROOT, random=Random(0))
+        self.marks = Underreplication(self.store, ROOT, random=Random(1))
+
+    def dropper(self, store: MemoryStore | None = None) -> SurplusDropper:
+        """With a metadata session of its own."""
+        over = store or MemoryStore(self.store.tree)
+        return SurplusDropper(
+            self.bookie,
+            OWN,
+            LedgerStore(over, ROOT, random=Random(2)),
+            Underreplication(over, ROOT, random=Random(3)),
+            BookieRegistry(over, ROOT),
+        )
+
+    async def make(self, metadata: LedgerMetadata = CLOSED, count: int = 1) -> int:
+        """Ledgers with an entry each at rest on the bookie; returns the last one's id."""
+        made = [(await self.ledgers.create(metadata))[0] for _ in range(count)]
+        for ledger_id in made:
+            assert await add(self.bookie, section([b"x"], ledger_id=ledger_id)) is Status.OK
+        self.rest()
+        return made[-1]
+
+    def rest(self) -> None:
+        """Have all that came be in entry logs."""
+        self.bookie.storage.checkpoint_now()
+
+    async def send_copy(self, ledger_id: int) -> Status:
+        """A mender's add of the entry."""
+        copy: Section = replace(section([b"x"], ledger_id=ledger_id), is_recovery=True)
+        return await add(self.bookie, copy)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with running_bookie(tmp_path, checkpoint_interval_ms=3_600_000) as bookie:
+        made = Scene(bookie)
+        await initialize(made.store, ROOT, random=Random(0))
+        registry = BookieRegistry(made.store, ROOT)
+        for name in (OWN, MEMBER):
+            await registry.register(name, BookieServiceInfo(()))
+        yield made
+
+
+async def test_a_closed_ledger_of_others_is_dropped_and_fenced(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    before = (await scene.ledgers.read(ledger_id)).version
+
+    assert await scene.dropper().drop() == 1
+
+    assert not scene.bookie.holds_entries(ledger_id)
+    assert scene.bookie.storage.contents.ledgers[ledger_id].is_fenced
+    assert scene.bookie.measures.dropped_ledgers == 1
+    after = await scene.ledgers.read(ledger_id)
+    assert after.version == before + 1, "nobody may name this bookie from what was read before"
+    assert replace(after.metadata, writer_token=0) == replace(
+        CLOSED, writer_token=0, created_ms=after.metadata.created_ms
+    )
+    assert await scene.marks.list_locked_ledgers() == set()
+    assert await scene.dropper().drop() == 0
+
+
+async def test_it_may_come_again_and_stays_then(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    await scene.dropper().drop()
+
+    assert await scene.send_copy(ledger_id) is Status.OK
+
+    assert scene.bookie.holds_entries(ledger_id)
+    assert await add(scene.bookie, section([b"y"], 1, ledger_id=ledger_id)) is Status.FENCED
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        OTHERS,
+        OTHERS.in_recovery(),
+        replace(CLOSED, fragments=(Fragment(0, (OWN,)),)),
+        replace(CLOSED, fragments=(Fragment(0, (OWN,)), Fragment(1, (MEMBER,)))),
+        replace(CLOSED, fragments=(Fragment(0, (OTHER,)),)),
+    ],
+    ids=["open", "in recovery", "own", "own at first", "of a bookie that is away"],
+)
+async def test_what_may_be_counted_on_is_kept(scene: Scene, metadata: LedgerMetadata) -> None:
+    ledger_id = await scene.make(metadata)
+
+    assert await scene.dropper().drop() == 0
+
+    assert scene.bookie.holds_entries(ledger_id)
+    assert (await scene.ledgers.read(ledger_id)).version == 0
+
+
+async def test_a_marked_ledger_is_kept_and_one_that_somebody_mends(scene: Scene) -> None:
+    marked, locked = await scene.make(), await scene.make()
+    await scene.marks.mark(marked, [MEMBER], now_ms=0)
+    async with scene.marks.lock(locked, "a worker"):
+        assert await scene.dropper().drop() == 0
+
+    assert scene.bookie.holds_entries(marked)
+    assert scene.bookie.holds_entries(locked)
+
+
+async def test_a_ledger_in_limbo_is_kept_and_one_that_is_in_no_log_yet(scene: Scene) -> None:
+    limbo = await scene.make()
+    scene.bookie.storage.contents.set_limbo([limbo])
+    fresh = (await scene.ledgers.create(CLOSED))[0]
+    assert await add(scene.bookie, section([b"x"], ledger_id=fresh)) is Status.OK
+
+    assert await scene.dropper().drop() == 0
+    assert scene.bookie.holds_entries(limbo)
+    assert scene.bookie.holds_entries(fresh)
+    scene.rest()
+    assert await scene.dropper().drop() == 1
+    assert not scene.bookie.holds_entries(fresh)
+
+
+async def test_an_unknown_or_unreadable_ledger_is_nobodys_to_drop(scene: Scene) -> None:
+    unknown = 5_000
+    assert await add(scene.bookie, section([b"x"], ledger_id=unknown)) is Status.OK
+    corrupt, surplus = await scene.make(), await scene.make()
+    paths = Paths(ROOT)
+    path = next(each for each in scene.store.tree.paths() if paths.ledger_id(each) == corrupt)
+    await scene.store.put(path, b"rubbish", 0)
+
+    assert await scene.dropper().drop() == 1
+
+    assert not scene.bookie.holds_entries(surplus)
+    assert scene.bookie.holds_entries(unknown)
+    assert scene.bookie.holds_entries(corrupt)
+
+
+async def test_who_names_the_bookie_at_the_last_moment_wins(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    over = ScriptedStore(scene.store.tree)
+
+    async def name_it(operation: str, path: str) -> None:
+        if operation == "put":
+            over.before = None
+            await scene.ledgers.update(
+                ledger_id, lambda known: replace(known, fragments=(Fragment(0, (OWN,)),))
+            )
+
+    over.before = name_it
+
+    assert await scene.dropper(over).drop() == 0
+    assert scene.bookie.holds_entries(ledger_id)
+
+
+async def test_an_old_answer_drops_nothing(scene: Scene) -> None:
+    """A follower that lags behind says that others have the ledger; by now this bookie is named."""
+    ledger_id = await scene.make()
+    paths = Paths(ROOT)
+    path = next(each for each in scene.store.tree.paths() if paths.ledger_id(each) == ledger_id)
+    old = await scene.store.get(path)
+    await scene.ledgers.update(
+        ledger_id, lambda known: replace(known, fragments=(Fragment(0, (OWN,)),))
+    )
+    over = ScriptedStore(scene.store.tree)
+
+    def answer(asked: str, node: Node | None) -> Node | None:
+        return old if asked == path else node
+
+    over.answer = answer
+
+    assert await scene.dropper(over).drop() == 0
+    assert scene.bookie.holds_entries(ledger_id)
+
+
+async def test_no_copy_is_taken_between_the_metadatas_answer_and_the_drop(scene: Scene) -> None:
+    """Its sender would name the bookie for what is about to go."""
+    ledger_id = await scene.make()
+    over = ScriptedStore(scene.store.tree)
+    answers: list[Status] = []
+
+    async def send(operation: str, path: str) -> None:
+        if operation == "put":
+            answers.append(await scene.send_copy(ledger_id))
+
+    over.before = send
+
+    assert await scene.dropper(over).drop() == 1
+    assert answers == [Status.LIMBO]
+    assert await scene.send_copy(ledger_id) is Status.OK, "and it is, as soon as that is over"
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY])
+async def test_a_lost_reply_drops_nothing_that_it_should_not(scene: Scene, fault: Fault) -> None:
+    async def attempt(lose: LoseNth) -> None:
+        ledger_id = await scene.make()
+        dropper = scene.dropper(MemoryStore(scene.store.tree, fault=lose))
+        with suppress(MetadataUnavailableError):
+            await dropper.drop()
+        assert await scene.send_copy(ledger_id) is Status.OK, "nothing is suspected any more"
+        scene.rest()
+        for _ in range(2):
+            with suppress(MetadataUnavailableError):
+                await dropper.drop()
+        assert not scene.bookie.holds_entries(ledger_id)
+        assert await scene.marks.list_locked_ledgers() == set()
+
+    assert await every_mutation(attempt, fault) >= 3
+
+
+async def test_on_a_disk_without_room_for_a_word_nothing_is_dropped(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    scene.bookie.on_look(scene.bookie.begin_look(), [Disk(0, has_journals=True, has_ledgers=True)])
+
+    assert await scene.dropper().drop() == 0
+    assert scene.bookie.holds_entries(ledger_id)
+
+
+async def test_many_are_looked_at_in_batches(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surplus_module, "_BATCH", 3)
+    await scene.make(count=7)
+    kept = await scene.make(OTHERS)
+
+    assert await scene.dropper().drop() == 7
+    assert [each for each in scene.bookie.held_ledgers if scene.bookie.holds_entries(each)] == [
+        kept
+    ]
