@@ -210,11 +210,14 @@ class Underreplication:
             yield held is not None
         finally:
             if held is not None:
-                try:
-                    await held.release()
-                except MetadataUnavailableError as error:
-                    self._unreleased.append(held)
-                    _LOGGER.warning("lock to be released later. detail=%s", error)
+                await self._give_back(held)
+
+    async def _give_back(self, lock: MarkLock) -> None:
+        try:
+            await lock.release()
+        except MetadataUnavailableError as error:
+            self._unreleased.append(lock)
+            _LOGGER.warning("lock to be released later. detail=%s", error)
 
     async def release_left(self) -> None:
         """Give back locks that could not be given back: left alone, they keep everybody from their ledgers as long

@@ -156,7 +156,7 @@ mutant(
     "a burial takes the tombstones and writes none, and the marks move on behind them",
     _STATES,
     _EXPLORED.format("burial"),
-).edit(Contents.begin_burial, {"plan_burial(tombstones)": "plan_burial([])"})
+).edit(Contents.begin_burial, {"plan_burial(tombstones, drops)": "plan_burial([], drops)"})
 mutant(
     "burial_without_room_forgotten",
     "the tombstones of a burial without room are not written later",

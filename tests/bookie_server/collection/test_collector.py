@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataUnavailableError
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
@@ -25,6 +27,7 @@ from bookkeeper_metadata.underreplication import Underreplication
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.stores import LaggingStore, Script
+from tests.doubles.waits import until
 
 ROOT = "/ledgers"
 OURS = LedgerMetadata(
@@ -307,3 +310,38 @@ async def test_what_is_not_believed_is_not_asked(scene: Scene) -> None:
     scene.counter.trusts = True
     assert await scene.collect() == 0, "the grace begins anew"
     assert await scene.collect() == 1
+
+
+async def test_copies_too_many_are_looked_for_when_it_is_time_and_the_metadata_believed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata that is a restored copy names the bookies of yesterday."""
+    looks: list[int] = []
+
+    async def look(_: SurplusDropper) -> int:
+        looks.append(len(collections))
+        return 0
+
+    collections: list[int | None] = []
+    collect = Collector.collect
+
+    async def counted(collector: Collector) -> int | None:
+        collections.append(await collect(collector))
+        return collections[-1]
+
+    monkeypatch.setattr(SurplusDropper, "drop", look)
+    monkeypatch.setattr(Collector, "collect", counted)
+    scene.counter.trusts = False
+    scene.collector._interval_s = scene.collector._surplus_interval_s = 0.001
+    running = asyncio.create_task(scene.collector.run())
+
+    await until(lambda: len(collections) >= 3)
+    assert looks == []
+    scene.counter.trusts = True
+    await until(lambda: len(looks) >= 2)
+
+    scene.collector._surplus_interval_s = 0
+    seen = len(looks)
+    await until(lambda: len(collections) >= collections.index(0) + seen + 10)
+    assert len(looks) <= seen + 1, "0: none"
+    await end_tasks([running])

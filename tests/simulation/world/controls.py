@@ -219,7 +219,7 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
         "a token used twice": [committed(0, OPEN), h.Committed("r", 7, 1, OPEN.in_recovery())],
     },
     checkers.i19_state_machine: {
-        "changed": [*SOUND, closed_at(1, version=3)],
+        "changed": [*SOUND, closed_at(0, version=3)],
         "opened again": [*FENCED, committed(2, OPEN)],
         "written after deletion": [
             committed(0, OPEN),

@@ -226,14 +226,14 @@ async def test_a_copy_that_is_lost_before_it_is_named_is_made_again(scene: Scene
     context, wiped = scene.cluster.client(7).cluster, False
     update = context.ledgers.update
 
-    async def lose_the_copy(*asked: Any) -> Any:
+    async def lose_the_copy(*asked: Any, **how: Any) -> Any:
         nonlocal wiped
         if not wiped:
             wiped = True
             await scene.cluster.wipe(target)
-        return await update(*asked)
+        return await update(*asked, **how)
 
-    context.ledgers.update = lose_the_copy  # type: ignore[method-assign, assignment]
+    context.ledgers.update = lose_the_copy  # type: ignore[method-assign]
     mended = await LedgerMender(context, LoopPace(0), target).mend(scene.ledger_id)
 
     assert wiped

@@ -1,0 +1,145 @@
+"""Bugs of who drops copies too many."""
+
+from __future__ import annotations
+
+from bookie_server.bookie import Bookie
+from bookie_server.collection.surplus import SurplusDropper
+from bookie_server.core.admission import Admission
+from bookie_server.storage.burial import UnusedLogs, delete_unused
+from bookie_server.storage.checkpoint import Checkpoints
+from bookie_server.storage.contents import Contents
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.underreplication import Underreplication
+from spark_bookkeeper.replication.mending import LedgerMender
+from tests.mutants.planting import DirectedMutants
+
+_SURPLUS = "tests/bookie_server/collection/test_surplus.py"
+_DROPPING = "tests/bookie_server/storage/test_dropping.py"
+_COPIES = "tests/spark_bookkeeper/replication/test_dropped_copies.py"
+
+mutant = DirectedMutants()
+
+mutant(
+    "open_ledger_dropped",
+    "the copy of a ledger is dropped whose writer may change its ensemble",
+    _SURPLUS,
+    "test_what_may_be_counted_on_is_kept[open]",
+).edit(SurplusDropper._is_surplus, {"metadata.is_closed and ": ""})
+mutant(
+    "last_fragment_alone_counts",
+    "a bookie drops a ledger of which it is to hold the beginning",
+    _SURPLUS,
+    "test_what_may_be_counted_on_is_kept[own at first]",
+).edit(SurplusDropper._is_surplus, {"in metadata.fragments for": "in metadata.fragments[-1:] for"})
+mutant(
+    "dropped_while_a_member_is_away",
+    "a copy is dropped while a bookie that is to hold one is not there",
+    _SURPLUS,
+    "test_what_may_be_counted_on_is_kept[of a bookie that is away]",
+).edit(SurplusDropper._is_surplus, {" and named <= registered": ""})
+mutant(
+    "marked_ledger_dropped",
+    "a copy is dropped of a ledger that lacks some",
+    _SURPLUS,
+    "test_a_marked_ledger_is_kept_and_one_that_somebody_mends",
+).edit(SurplusDropper._drop_one, {"and await self._marks.read(ledger_id) is None": ""})
+mutant(
+    "dropped_without_the_lock",
+    "a copy is dropped while somebody mends its ledger",
+    _SURPLUS,
+    "test_a_marked_ledger_is_kept_and_one_that_somebody_mends",
+).edit(SurplusDropper._drop_one, {"is_renewed = (\nis_held": "is_renewed = (\nTrue"})
+mutant(
+    "dropped_at_an_old_answer",
+    "a copy is dropped at the word of a follower that lags behind",
+    _SURPLUS,
+    "test_an_old_answer_drops_nothing",
+).edit(
+    LedgerStore.renew,
+    {
+        "(BadVersionError, NoNodeError):\nreturn False": "(BadVersionError, NoNodeError):\n    return True"
+    },
+)
+mutant(
+    "suspects_stay",
+    "a bookie takes no copies any more of what it looked at",
+    _SURPLUS,
+    "test_a_lost_reply_drops_nothing_that_it_should_not[Fault.LOST_REPLY]",
+).edit(SurplusDropper._drop, {"await self._bookie.suspect(())": "pass"})
+mutant(
+    "locks_stay",
+    "a lock whose release got no reply is never given back",
+    _SURPLUS,
+    "test_a_lost_reply_drops_nothing_that_it_should_not[Fault.LOST_REQUEST]",
+).edit(Underreplication._give_back, {"self._unreleased.append(lock)": "pass"})
+mutant(
+    "limbo_dropped",
+    "a ledger is dropped of which is not known what should be here",
+    _DROPPING,
+    "test_only_what_rests_in_logs_may_be_dropped",
+).edit(Contents.may_drop, {" or self.ledgers[ledger_id].is_limbo": ""})
+mutant(
+    "dropped_in_a_checkpoint",
+    "a ledger is dropped whose entries a checkpoint is writing",
+    _DROPPING,
+    "test_only_what_rests_in_logs_may_be_dropped",
+).edit(Contents.may_drop, {"in self._caches": "in (self._cache,)"})
+mutant(
+    "may_drop_not_asked",
+    "a ledger is dropped that is not at rest",
+    _SURPLUS,
+    "test_a_ledger_in_limbo_is_kept_and_one_that_is_in_no_log_yet",
+).edit(Bookie.drop, {" and self._contents.may_drop(ledger_id)": ""})
+mutant(
+    "drop_does_not_fence",
+    "what a bookie denies its former writer may add",
+    _SURPLUS,
+    "test_it_may_come_again_and_stays_then",
+).edit(Contents._apply, {"self._dropped.add(ledger_id)\nself._handle_of(ledger_id, journal_index).is_fenced = True": "self._dropped.add(ledger_id)"}).edit(
+    Admission.on_durable, {"if state.fence_ticket == ticket": "if False"}
+)  # fmt: skip
+mutant(
+    "log_gone_before_its_index",
+    "a log goes which an index on the disk names still",
+    _DROPPING,
+    "test_a_burial_without_room_is_made_again",
+).edit(UnusedLogs.plan_burial, {"if tombstones or drops:": "self._dropped = self._dropped.union(drops)\nif tombstones or drops:"})  # fmt: skip
+mutant(
+    "drops_without_room_forgotten",
+    "drops that a full disk had no room for are in no index later",
+    _DROPPING,
+    "test_a_burial_without_room_is_made_again",
+).edit(Contents.return_burial, {"self._dropped |= plan.drops": "pass"})
+mutant(
+    "earlier_drops_forgotten",
+    "a log of two dropped ledgers stays, since each was dropped by itself",
+    _DROPPING,
+    "test_ledgers_that_are_dropped_one_after_the_other_give_their_common_log_back",
+).edit(UnusedLogs.finish_burial, {"self._dropped.union(result.drops)": "result.drops"})
+mutant(
+    "drops_count_for_nothing",
+    "a log of dropped ledgers is taken for what damage has left",
+    _DROPPING,
+    "test_a_log_goes_once_all_of_it_is_dropped[False]",
+).edit(delete_unused, {"dropped.union(buried": "frozenset().union(buried"})
+mutant(
+    "drop_takes_what_came_behind_it",
+    "a start that finds a drop in an index forgets what came again with it",
+    _DROPPING,
+    "test_what_comes_again_in_the_same_checkpoint_is_kept",
+).edit(DirectoryIndex._apply_group, {"self.move_rows(delta.moved)": "self.move_rows(delta.moved)\nself.bury(delta.dropped)"})  # fmt: skip
+mutant(
+    "drop_in_no_index",
+    "a checkpoint forgets what was dropped, and its marks move on",
+    _DROPPING,
+    "test_a_start_finds_a_drop_in_the_journal_and_in_the_index",
+).edit(Checkpoints._write_directory, {"delta.dropped = sorted(plan.dropped)": "pass"})
+mutant(
+    "named_though_dropped",
+    "a mender names a bookie that has dropped meanwhile what it was sent",
+    _COPIES,
+    "test_what_is_dropped_between_its_copy_and_its_naming_is_copied_again",
+).edit(LedgerMender._put_in_place, {"if metadata.is_closed and metadata is not known.metadata:": "if False:"})  # fmt: skip
+
+DROPPING = mutant.all()
