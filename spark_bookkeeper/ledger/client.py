@@ -14,13 +14,19 @@ from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.ledger.errors import LedgerDeletedError, LedgerInUseError, UnauthorizedError
-from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
+from spark_bookkeeper.ledger.errors import (
+    LedgerDeletedError,
+    LedgerInUseError,
+    LedgerRecoveryError,
+    UnauthorizedError,
+)
+from spark_bookkeeper.ledger.last_confirmed import look_into, read_last_confirmed
 from spark_bookkeeper.ledger.measures import timed
+from spark_bookkeeper.ledger.protocol.doubt import Doubt
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.replication import with_held_mark
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from spark_bookkeeper.ledger.recovery import recover_ledger, shut_out_writer
+from spark_bookkeeper.ledger.recovery import begin_recovery, recover_ledger, shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 
 LOG_MARK = "log"
@@ -203,6 +209,34 @@ class LedgerClient:
         """
         await self._fence(ledger_id, is_doomed=True)
         await self.cluster.ledgers.delete(ledger_id)
+
+    async def doubt_of_ledger(self, ledger_id: int) -> Doubt:
+        """What the bookies of a ledger's last ensemble have of it, and which of them may have lost entries.
+
+        Raises: NoSuchLedgerError, MetadataUnavailableError.
+        """
+        return await look_into(self.cluster, ledger_id, await self.ledger_metadata(ledger_id))
+
+    async def recover_with_losses(self, ledger_id: int, *, password: bytes = b"") -> LedgerMetadata:
+        """Recover a ledger so many of whose bookies may have lost entries that :func:`open_ledger` cannot.
+
+        It ends before the first entry that no bookie has; what was acknowledged from there on is given up, for good. Of a
+        ledger that can be recovered without that nothing is given up.
+
+        Raises:
+            LedgerRecoveryError: a bookie of its last ensemble does not answer, or cannot read what it has.
+            NoSuchLedgerError, UnauthorizedError: nothing was changed.
+        """
+        await self._sync()
+        versioned = await begin_recovery(self.cluster, ledger_id, password)
+        if versioned.metadata.is_closed:
+            return versioned.metadata
+        doubt = await look_into(self.cluster, ledger_id, versioned.metadata)
+        if doubt.silent:
+            silent = ", ".join(f"{each.bookie_id}: {each.status.name}" for each in doubt.silent)
+            raise LedgerRecoveryError(ledger_id, f"nothing is given up before all answer: {silent}")
+        closed = await recover_ledger(self.cluster, ledger_id, password, doubt=doubt)
+        return closed.metadata
 
     async def fence_ledger(self, ledger_id: int) -> None:
         """Recover a ledger with the password in its metadata: for a log that takes it over.

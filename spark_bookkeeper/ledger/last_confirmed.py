@@ -13,10 +13,11 @@ Source: Apache ``ReadLastConfirmedOp``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
-from bookie_server.wire.messages import ReadLacReply, ReadLacRequest, Status
+from bookie_server.wire.messages import ReadLacReply, ReadLacRequest, ReadRequest, Status
 from bookie_server.wire.record import (
     MalformedRecordsError,
     parse_header,
@@ -32,6 +33,8 @@ from spark_bookkeeper.ledger.errors import (
     LedgerRecoveryError,
     UnauthorizedError,
 )
+from spark_bookkeeper.ledger.fetch import verified_runs
+from spark_bookkeeper.ledger.protocol.doubt import ANSWERS, Doubt, Holding
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress
 
@@ -51,12 +54,18 @@ class LacEvidence:
 
 
 async def read_last_confirmed(
-    cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, is_fencing: bool
+    cluster: LedgerContext,
+    ledger_id: int,
+    metadata: LedgerMetadata,
+    *,
+    is_fencing: bool,
+    given_up: AbstractSet[int] = frozenset(),
 ) -> int:
     """The highest LAC a coverage of the last ensemble knows; -1 if none confirmed anything.
 
     With ``is_fencing`` every bookie that answers is fenced first, durably; the call then waits for
-    coverage, not for stragglers, and recovery's own reads fence the bookies that are left.
+    coverage, not for stragglers, and recovery's own reads fence the bookies that are left. ``given_up``: positions
+    of bookies in limbo whose silence about entries is borne, see :class:`.FenceProgress`.
 
     Raises:
         UnauthorizedError: a bookie has another master key bound to the ledger.
@@ -65,22 +74,27 @@ async def read_last_confirmed(
     """
     moves = cluster.connections.moves
     try:
-        return await _ask_once(cluster, ledger_id, metadata, is_fencing=is_fencing)
+        return await _ask_once(cluster, ledger_id, metadata, given_up, is_fencing=is_fencing)
     except (LedgerRecoveryError, EntryUnreadableError):
         # Those that did not answer may be at other addresses than they were.
         if not await cluster.connections.look_for_moves(moves):
             raise
-    return await _ask_once(cluster, ledger_id, metadata, is_fencing=is_fencing)
+    return await _ask_once(cluster, ledger_id, metadata, given_up, is_fencing=is_fencing)
 
 
 async def _ask_once(
-    cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, is_fencing: bool
+    cluster: LedgerContext,
+    ledger_id: int,
+    metadata: LedgerMetadata,
+    given_up: AbstractSet[int],
+    *,
+    is_fencing: bool,
 ) -> int:
     ensemble = metadata.last_fragment.ensemble
     await cluster.prepare(ensemble)
     digest = digest_for(metadata.digest_type, metadata.password)
     key = master_key(metadata.password)
-    progress = FenceProgress(QuorumConfig.of(metadata))
+    progress = FenceProgress(QuorumConfig.of(metadata), given_up)
 
     async def ask(position: int) -> tuple[int, LacEvidence]:
         client = cluster.client(ensemble[position])
@@ -140,3 +154,31 @@ def lac_evidence(reply: ReadLacReply, ledger_id: int, digest: Digest) -> LacEvid
     if header.last_add_confirmed >= header.entry_id:
         return LacEvidence(Status.OK, claimed=max(claimed, header.last_add_confirmed))
     return LacEvidence(Status.OK, header.last_add_confirmed, claimed, header.entry_id)
+
+
+async def look_into(cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata) -> Doubt:
+    """Ask the bookies of the last ensemble what they have.
+
+    Raises:
+        MetadataUnavailableError: the metadata service did not say where they are.
+    """
+    ensemble = metadata.last_fragment.ensemble
+    await cluster.prepare(ensemble)
+    digest = digest_for(metadata.digest_type, metadata.password)
+
+    async def ask(bookie_id: str) -> Holding:
+        client = cluster.client(bookie_id)
+        listed = await client.list_entries(ledger_id)
+        if listed.status not in ANSWERS or not listed.held:
+            return Holding(bookie_id, listed.status)
+        last_entry = listed.held[-1].last_entry
+        request = ReadRequest(ledger_id=ledger_id, first_entry=last_entry, last_entry=last_entry)
+        good, _ = verified_runs(await client.read(request), request, digest)
+        if not good:
+            return Holding(bookie_id, listed.status, last_entry)
+        known = parse_header(good[0].data, good[0].offsets[0]).last_add_confirmed
+        # A copy of re-replication's may carry a LAC that is not below itself: a claim, and no proof.
+        proved = known if NO_ENTRY_ID <= known < last_entry else NO_ENTRY_ID
+        return Holding(bookie_id, listed.status, last_entry, proved)
+
+    return Doubt(tuple(await asyncio.gather(*map(ask, ensemble))))

@@ -31,6 +31,7 @@ from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError, UnauthorizedError
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
+from spark_bookkeeper.ledger.protocol.doubt import NO_DOUBT, Doubt
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
     BookieAnswer,
@@ -45,11 +46,17 @@ RECOVERY_ATTEMPTS_MAX = 5
 
 
 async def recover_ledger(
-    cluster: LedgerContext, ledger_id: int, password: bytes, *, wants_copies: bool = True
+    cluster: LedgerContext,
+    ledger_id: int,
+    password: bytes,
+    *,
+    wants_copies: bool = True,
+    doubt: Doubt | None = None,
 ) -> Versioned:
     """Fence, recover and close; returns the closed metadata. A closed ledger is returned as is.
 
     ``wants_copies``: it has somebody see to it that every copy is there, if there is somebody who does.
+    ``doubt``: an operator has decided that what its bookies in limbo cannot give is lost.
 
     Raises:
         LedgerRecoveryError: something could not be decided or written; try again later.
@@ -57,11 +64,11 @@ async def recover_ledger(
     """
     for attempt in range(RECOVERY_ATTEMPTS_MAX):
         await back_off(attempt, cluster.random)
-        versioned = await _begin(cluster, ledger_id, password)
+        versioned = await begin_recovery(cluster, ledger_id, password)
         if versioned.metadata.is_closed:
             return versioned
         begun_s = asyncio.get_running_loop().time()
-        closed = await _Recovery(cluster, ledger_id, versioned).run()
+        closed = await _Recovery(cluster, ledger_id, versioned, doubt or NO_DOUBT).run()
         if closed is not None:
             cluster.measures.recoveries.add(asyncio.get_running_loop().time() - begun_s)
             if wants_copies:
@@ -80,14 +87,18 @@ async def shut_out_writer(cluster: LedgerContext, ledger_id: int, password: byte
         LedgerRecoveryError: too few bookies could be fenced for that.
         UnauthorizedError: the password is not the ledger's.
     """
-    versioned = await _begin(cluster, ledger_id, password)
+    versioned = await begin_recovery(cluster, ledger_id, password)
     if not versioned.metadata.is_closed:
         await read_last_confirmed(cluster, ledger_id, versioned.metadata, is_fencing=True)
     return versioned
 
 
-async def _begin(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
-    """The metadata once it is IN_RECOVERY, or CLOSED."""
+async def begin_recovery(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
+    """The metadata once it is IN_RECOVERY, or CLOSED.
+
+    Raises:
+        UnauthorizedError: the password is not the ledger's.
+    """
     versioned = await cluster.ledgers.read(ledger_id)
     if versioned.metadata.password != password:
         raise UnauthorizedError(ledger_id)
@@ -101,7 +112,16 @@ async def _begin(cluster: LedgerContext, ledger_id: int, password: bytes) -> Ver
 class _Recovery:
     """One attempt, on the metadata as it stood once IN_RECOVERY."""
 
-    def __init__(self, cluster: LedgerContext, ledger_id: int, versioned: Versioned) -> None:
+    def __init__(
+        self,
+        cluster: LedgerContext,
+        ledger_id: int,
+        versioned: Versioned,
+        doubt: Doubt,
+    ) -> None:
+        ensemble = versioned.metadata.last_fragment.ensemble
+        self._doubt = doubt
+        self._given_up = doubt.positions_in(ensemble)
         self._cluster = cluster
         self._ledger_id = ledger_id
         self._versioned = versioned
@@ -121,8 +141,13 @@ class _Recovery:
     async def run(self) -> Versioned | None:
         """The closed metadata; ``None`` if the fragment read from is no longer the last one."""
         confirmed = await read_last_confirmed(
-            self._cluster, self._ledger_id, self._metadata, is_fencing=True
+            self._cluster,
+            self._ledger_id,
+            self._metadata,
+            is_fencing=True,
+            given_up=self._given_up,
         )
+        confirmed = max(confirmed, self._doubt.last_add_confirmed)
         first_entry = first_entry_to_recover(confirmed, self.reads_from.first_entry)
         last_entry, length = await self._recover_from(first_entry)
         if length is None:
@@ -154,7 +179,7 @@ class _Recovery:
     async def _read_window(self, first_entry: int) -> RecoveryWindow:
         """Ask all positions at once; stop waiting for the rest once the window is decided."""
         last_entry = first_entry + self._cluster.settings.recovery_window_entries - 1
-        window = RecoveryWindow(self._quorum, first_entry, last_entry)
+        window = RecoveryWindow(self._quorum, first_entry, last_entry, self._given_up)
         asked = [
             asyncio.ensure_future(self._ask(position, first_entry, last_entry))
             for position in range(self._quorum.ensemble_size)

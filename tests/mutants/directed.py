@@ -29,6 +29,7 @@ from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.mutants.collection import COLLECTION
 from tests.mutants.compaction import COMPACTION
 from tests.mutants.crashes import CRASHES
+from tests.mutants.doubt import DOUBT
 from tests.mutants.dropping import DROPPING
 from tests.mutants.planting import DirectedMutants
 
@@ -355,4 +356,4 @@ mutant(
     "test_a_deletion_deletes_the_ledger_it_fenced_and_no_other",
 ).edit(LedgerClient.delete_ledger, {"delete(ledger_id, versioned.version)": "delete(ledger_id)"})
 
-DIRECTED = mutant.all() | CRASHES | COLLECTION | COMPACTION | DROPPING
+DIRECTED = mutant.all() | CRASHES | COLLECTION | COMPACTION | DOUBT | DROPPING

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spark_bookkeeper.cli import options, output
+from spark_bookkeeper.cli.ledgers.recover import recover
 from spark_bookkeeper.cli.ledgers.verify import verify
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
@@ -35,6 +36,7 @@ def ledgers() -> None:
     """Ledgers: list, show, create, append, read, tail, recover, verify, delete."""
 
 
+ledgers.add_command(recover)
 ledgers.add_command(verify)
 
 
@@ -171,18 +173,6 @@ def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -
             _print_entry(entry, as_json=as_json, raw=raw)
             # At once: whoever reads this through a pipe waits for just this entry.
             sys.stdout.flush()
-
-
-@ledgers.command()
-@click.argument("ledger_id", type=int)
-@options.password_option
-@options.cluster_options
-def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
-    """Fence a ledger's writer and close the ledger at its last entry."""
-    with _open_ledger(uri, ledger_id, password, recovery=True) as reader:
-        document = {"ledger_id": ledger_id, "last_entry": reader.last_add_confirmed}
-    line = f"ledger {ledger_id} is closed; last entry {document['last_entry']}"
-    output.print_result(document, line, as_json=as_json)
 
 
 @ledgers.command()

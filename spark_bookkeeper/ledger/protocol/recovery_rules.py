@@ -16,6 +16,7 @@ Source: BookKeeperProtocol.tla; Apache ``ReadLastConfirmedOp``, ``LedgerRecovery
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum, unique
 
@@ -27,10 +28,11 @@ from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 
 class FenceProgress:
-    """Answers to a (fencing) LAC read of one ensemble."""
+    """Answers to a (fencing) LAC read of one ensemble; ``given_up`` as in :class:`EntryReadResult`."""
 
-    def __init__(self, quorum: QuorumConfig) -> None:
+    def __init__(self, quorum: QuorumConfig, given_up: AbstractSet[int] = frozenset()) -> None:
         self._quorum = quorum
+        self._given_up = given_up
         self._answered: set[int] = set()
         self.last_add_confirmed = NO_ENTRY_ID
         """Highest LAC in a verified answer so far."""
@@ -45,7 +47,9 @@ class FenceProgress:
             self.is_unauthorized = True
         # "I do not have this ledger" is an answer too: such a bookie has stored the fence as well,
         # and takes no add of the old writer. An error or a time-out proves nothing.
-        if status is Status.OK or status.is_evidence_of_absence:
+        is_proof = status is Status.OK or status.is_evidence_of_absence
+        # In limbo it takes no add of a writer, whether it knows of the fence or not.
+        if is_proof or (status is Status.UNKNOWN and position in self._given_up):
             self._answered.add(position)
         if status is Status.OK:
             self.last_add_confirmed = max(self.last_add_confirmed, last_add_confirmed)
@@ -72,12 +76,19 @@ class ReadResult(Enum):
 
 @dataclass(slots=True)
 class EntryReadResult:
-    """The write set's answers about one entry of a fenced ledger, and what follows from them."""
+    """The write set's answers about one entry of a fenced ledger, and what follows from them.
+
+    ``given_up``: positions of bookies that may have lost entries, and an operator has decided that what they
+    cannot give is lost. Then the ledger ends before an entry that no bookie of its write set has, if each of
+    them has said so; none may be silent.
+    """
 
     quorum: QuorumConfig
     entry_id: int
+    given_up: AbstractSet[int] = frozenset()
     has_copy: bool = False
     negatives: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
 
     def copy(self, position: int) -> None:
         """Note that this position returned a copy that verified."""
@@ -89,6 +100,8 @@ class EntryReadResult:
         self._from_write_set(position)
         if status.is_evidence_of_absence:
             self.negatives.add(position)
+        elif status is Status.UNKNOWN and position in self.given_up:
+            self.lost.add(position)
 
     @property
     def result(self) -> ReadResult:
@@ -96,6 +109,8 @@ class EntryReadResult:
         if self.has_copy:
             return ReadResult.EXISTS
         if len(self.negatives) >= self.quorum.coverage:
+            return ReadResult.NEVER_EXISTED
+        if self.lost and len(self.negatives | self.lost) == self.quorum.write_quorum:
             return ReadResult.NEVER_EXISTED
         return ReadResult.OPEN
 
@@ -131,11 +146,18 @@ class RecoveryWindow:
     """Decides consecutive entries, in order, as the bookies' answers come in.
 
     It waits for no answer it does not need: one copy decides that an entry exists, a coverage of
-    denials that the ledger ends before it.
+    denials that the ledger ends before it. ``given_up`` as in :class:`EntryReadResult`.
     """
 
-    def __init__(self, quorum: QuorumConfig, first_entry: int, last_entry: int) -> None:
+    def __init__(
+        self,
+        quorum: QuorumConfig,
+        first_entry: int,
+        last_entry: int,
+        given_up: AbstractSet[int] = frozenset(),
+    ) -> None:
         self._quorum = quorum
+        self._given_up = given_up
         self._last_wanted = last_entry
         self._answers: dict[int, BookieAnswer] = {}
         self.next_entry = first_entry
@@ -160,7 +182,7 @@ class RecoveryWindow:
         entry_id = self.next_entry
         # Built anew for each decision: there are at most WQ answers to look at, and no state of one
         # entry can leak into the next.
-        entry = EntryReadResult(self._quorum, entry_id)
+        entry = EntryReadResult(self._quorum, entry_id, self._given_up)
         is_cut_off = False
         for position in self._quorum.write_set(entry_id):
             answer = self._answers.get(position)

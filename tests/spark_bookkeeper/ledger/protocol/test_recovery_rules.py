@@ -127,3 +127,48 @@ def test_damage_outweighs_silence_in_the_error() -> None:
     error = unreadable(7, 5, answers)
     assert isinstance(error, EntryUnreadableError)
     assert "a:UNREACHABLE" in str(error)
+
+
+ANSWERS = (Status.OK, Status.NO_ENTRY, Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED)
+
+
+# -- bookies in limbo that an operator has given up ------------------------------------------------------
+
+
+def test_a_bookie_given_up_is_shut_out_by_its_limbo_but_not_by_its_silence() -> None:
+    progress = FenceProgress(QUORUM, given_up={0, 1})
+    progress.on_answer(0, Status.UNKNOWN, -1)
+    progress.on_answer(1, Status.UNREACHABLE, -1)
+    assert not progress.is_covered
+
+    progress.on_answer(2, Status.UNKNOWN, -1)
+    assert not progress.is_covered, "the third one is not given up"
+    progress.on_answer(2, Status.OK, 4)
+
+    assert progress.is_covered
+
+
+@pytest.mark.parametrize("answers", [*product(ANSWERS, repeat=3)])
+@pytest.mark.parametrize("given_up", [set(), {0}, {0, 1}, {0, 1, 2}], ids=str)
+def test_what_is_given_up_ends_a_ledger_only_if_every_bookie_has_said_that_it_has_nothing(
+    answers: tuple[Status, ...], given_up: set[int]
+) -> None:
+    entry = EntryReadResult(QUORUM, 7, given_up)
+    for position, status in enumerate(answers):
+        if status is Status.OK:
+            entry.copy(position)
+        else:
+            entry.no_copy(position, status)
+
+    denials = answers.count(Status.NO_ENTRY)
+    has_nothing = [
+        status is Status.NO_ENTRY or (status is Status.UNKNOWN and position in given_up)
+        for position, status in enumerate(answers)
+    ]
+    if Status.OK in answers:
+        expected = ReadResult.EXISTS
+    elif denials >= 2 or all(has_nothing):
+        expected = ReadResult.NEVER_EXISTED
+    else:
+        expected = ReadResult.OPEN
+    assert entry.result is expected

@@ -1,0 +1,61 @@
+"""Doubt: what the bookies of a ledger hold that may have lost entries of it, and what can be decided then.
+
+A bookie in limbo denies nothing. Where so many of an unclosed ledger's bookies are in limbo that none of the others'
+denials covers an ack quorum, no recovery can tell an entry that was lost from one that never was, and
+so it never ends. Only a person can decide that what nobody has is lost. For that every bookie of the last ensemble
+must answer: one that is silent may have what the others lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bookie_server.wire.messages import Status
+from bookkeeper_metadata.model import NO_ENTRY_ID
+
+ANSWERS = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
+"""Of a list of entries: the bookie says what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one bookie has of a ledger."""
+
+    bookie_id: str
+    status: Status
+    """LIMBO: it may have lost entries. Other than OK and NO_LEDGER: what it has is not known."""
+    last_entry: int = NO_ENTRY_ID
+    """The highest that it has."""
+    last_add_confirmed: int = NO_ENTRY_ID
+    """That this entry proves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What the bookies of a ledger's last ensemble have of it, in its order."""
+
+    holdings: tuple[Holding, ...] = ()
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """The highest that is proved; the entries up to it were acknowledged, whoever has lost them."""
+        return max((each.last_add_confirmed for each in self.holdings), default=NO_ENTRY_ID)
+
+    @property
+    def last_entry(self) -> int:
+        """The highest that any bookie has."""
+        return max((each.last_entry for each in self.holdings), default=NO_ENTRY_ID)
+
+    @property
+    def silent(self) -> tuple[Holding, ...]:
+        """Those of which is not known what they have."""
+        return tuple(each for each in self.holdings if each.status not in ANSWERS)
+
+    def positions_in(self, ensemble: Sequence[str]) -> frozenset[int]:
+        """Of the bookies in limbo."""
+        in_limbo = {each.bookie_id for each in self.holdings if each.status is Status.LIMBO}
+        return frozenset(at for at, bookie_id in enumerate(ensemble) if bookie_id in in_limbo)
+
+
+NO_DOUBT = Doubt()

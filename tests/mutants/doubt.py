@@ -1,0 +1,56 @@
+"""Bugs of who ends a ledger at an operator's word, which gives up what bookies in limbo have lost."""
+
+from __future__ import annotations
+
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.last_confirmed import look_into
+from spark_bookkeeper.ledger.protocol.doubt import Doubt
+from spark_bookkeeper.ledger.protocol.recovery_rules import EntryReadResult, FenceProgress
+from spark_bookkeeper.ledger.recovery import _Recovery
+from tests.mutants.planting import DirectedMutants
+
+_DOUBT = "tests/spark_bookkeeper/ledger/test_recovery_in_doubt.py"
+_RULES = "tests/spark_bookkeeper/ledger/protocol/test_recovery_rules.py"
+
+mutant = DirectedMutants()
+
+mutant(
+    "given_up_with_a_silent_bookie",
+    "what a silent bookie may have is given up",
+    _DOUBT,
+    "test_while_a_bookie_is_silent_nothing_is_given_up",
+).edit(LedgerClient.recover_with_losses, {"if doubt.silent:": "if False:"}).edit(
+    EntryReadResult.result, {"== self.quorum.write_quorum": ">= self.quorum.coverage"}
+)
+mutant(
+    "silence_is_loss",
+    "an answer that never came counts as that of a bookie in limbo",
+    _RULES,
+    "test_what_is_given_up_ends_a_ledger_only_if_every_bookie_has_said_that_it_has_nothing",
+).edit(EntryReadResult.no_copy, {"status is Status.UNKNOWN and ": ""})
+mutant(
+    "anybody_is_given_up",
+    "what a sound bookie cannot read at the moment is given up",
+    _DOUBT,
+    "test_what_cannot_be_read_where_it_is_is_not_given_up",
+).edit(Doubt.positions_in, {"if each.status is Status.LIMBO": ""})
+mutant(
+    "silence_is_a_fence",
+    "a bookie that is given up counts as fenced though it did not answer",
+    _RULES,
+    "test_a_bookie_given_up_is_shut_out_by_its_limbo_but_not_by_its_silence",
+).edit(FenceProgress.on_answer, {"status is Status.UNKNOWN and position": "position"})
+mutant(
+    "confirmed_given_up",
+    "entries are given up that are left, for one of those before them is lost",
+    _DOUBT,
+    "test_what_is_proved_to_be_confirmed_is_kept_though_a_part_of_it_is_lost",
+).edit(_Recovery.run, {"max(confirmed, self._doubt.last_add_confirmed)": "confirmed"})
+mutant(
+    "claims_are_proofs",
+    "a LAC that re-replication put into a copy counts as proved",
+    _DOUBT,
+    "test_a_claim_proves_nothing",
+).edit(look_into, {"known if NO_ENTRY_ID <= known < last_entry else NO_ENTRY_ID": "known"})
+
+DOUBT = mutant.all()
