@@ -8,6 +8,8 @@ from random import SystemRandom
 from typing import Any
 
 from bookie_server.bookie import Bookie
+from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.settings import ConnectionSettings
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
 from bookie_server.collection.surplus import SurplusDropper
@@ -42,7 +44,7 @@ def upkeep_of(
         counter,
         ledgers,
         surplus=SurplusDropper(
-            bookie, settings.bookie_id, ledgers, marks, BookieRegistry(store, root)
+            bookie, settings.bookie_id, ledgers, marks, BookieRegistry(store, root), _connect
         ),
         interval_ms=settings.gc_interval_ms,
         surplus_interval_ms=settings.surplus_check_interval_ms,
@@ -64,3 +66,7 @@ def upkeep_of(
         )
         upkeep["scrub"] = scrubber.run
     return upkeep
+
+
+def _connect(bookie_id: str, address: str) -> GrpcBookieClient:
+    return GrpcBookieClient(bookie_id, address, ConnectionSettings())

@@ -5,7 +5,8 @@ before its compare-and-set leaves the same. Such a copy is dropped, not deleted 
 one again, when others have lost theirs. A false step would cost a copy that counts, so:
 
 * only closed ledgers, which nobody but a mender changes, and none that is marked as under-replicated;
-* only while every bookie that the metadata names is registered: a restored copy of it names those of its time;
+* only if every bookie that the metadata names says that it holds what it is named for: a restored copy of the metadata
+  names those of its time, which may have dropped theirs;
 * the ledger's mark lock is held meanwhile, so that nobody is about to name this bookie;
 * a lock can be lost without a word. So adds of the ledger are refused first, then the metadata is stored anew as
   it is: whoever copied something here before, and has not said so yet, loses its compare-and-set.
@@ -18,9 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from bookie_server.bookie import Bookie
+from bookie_server.collection.peers import Connect, Peers
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
@@ -45,12 +47,14 @@ class SurplusDropper:
         ledgers: LedgerStore,
         marks: Underreplication,
         registry: BookieRegistry,
+        connect: Connect,
     ) -> None:
         self._bookie = bookie
         self._bookie_id = bookie_id
         self._ledgers = ledgers
         self._marks = marks
         self._registry = registry
+        self._connect = connect
 
     async def drop(self) -> int:
         """Look at all that is held, and drop what is too much; returns how many ledgers that were.
@@ -63,23 +67,23 @@ class SurplusDropper:
         dropped = 0
         for at in range(0, len(held), _BATCH):
             batch = [each for each in held[at : at + _BATCH] if self._bookie.holds_entries(each)]
-            registered = await self._registry.list_registered_ids()
-            dropped += await self._drop(batch, registered)
+            async with Peers(self._registry, self._connect) as peers:
+                dropped += await self._drop(batch, peers)
         if dropped:
             _LOGGER.info("copies too many dropped. ledgers=%d", dropped)
         return dropped
 
-    async def _drop(self, ledger_ids: Sequence[int], registered: Set[str]) -> int:
+    async def _drop(self, ledger_ids: Sequence[int], peers: Peers) -> int:
         async def look_at(ledger_id: int) -> bool:
             try:
                 metadata = (await self._ledgers.read(ledger_id)).metadata
             except (NoSuchLedgerError, MetadataCorruptError):
                 # The collector's, or an operator's to mend.
                 return False
-            return self._is_surplus(metadata, registered)
+            return self._is_surplus(metadata)
 
         async def drop(ledger_id: int) -> bool:
-            return await self._drop_one(ledger_id, registered)
+            return await self._drop_one(ledger_id, peers)
 
         are_surplus = await each(look_at, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
         found = [id for id, is_surplus in zip(ledger_ids, are_surplus, strict=True) if is_surplus]
@@ -91,19 +95,20 @@ class SurplusDropper:
         finally:
             await self._bookie.suspect(())
 
-    def _is_surplus(self, metadata: LedgerMetadata, registered: Set[str]) -> bool:
+    def _is_surplus(self, metadata: LedgerMetadata) -> bool:
         named = {bookie for fragment in metadata.fragments for bookie in fragment.ensemble}
-        return metadata.is_closed and self._bookie_id not in named and named <= registered
+        return metadata.is_closed and self._bookie_id not in named
 
-    async def _drop_one(self, ledger_id: int, registered: Set[str]) -> bool:
+    async def _drop_one(self, ledger_id: int, peers: Peers) -> bool:
         async with self._marks.lock(ledger_id, f"{self._bookie_id} drops") as is_held:
             try:
+                known = await self._ledgers.read(ledger_id)
                 is_renewed = (
                     is_held
+                    and self._is_surplus(known.metadata)
                     and await self._marks.read(ledger_id) is None
-                    and await self._ledgers.renew(
-                        ledger_id, lambda metadata: self._is_surplus(metadata, registered)
-                    )
+                    and await peers.hold_all(ledger_id, known.metadata)
+                    and await self._ledgers.renew(ledger_id, known)
                 )
             except (NoSuchLedgerError, MetadataCorruptError):
                 return False

@@ -129,20 +129,16 @@ class LedgerStore:
         ledger = await self._node(ledger_id)
         return await update_metadata(ledger, transform, random=self._random, known=known)
 
-    async def renew(self, ledger_id: int, is_wanted: Callable[[LedgerMetadata], bool]) -> bool:
-        """Store the metadata anew, with another token only, if it ``is_wanted``; returns whether that was done.
+    async def renew(self, ledger_id: int, known: Versioned) -> bool:
+        """Store the metadata anew as it is ``known``, with another token; returns whether that was done.
 
-        Then nobody's compare-and-set succeeds who has read it before, and this was no old answer of a
-        server that lags behind.
+        Then nobody's compare-and-set succeeds who has read it before, and what is known was no old answer of
+        a server that lags behind.
 
         Raises:
-            NoSuchLedgerError, MetadataCorruptError: as :meth:`read`.
             MetadataUnavailableError: unknown whether it was done.
         """
         ledger = await self._node(ledger_id)
-        known = await ledger.read()
-        if not is_wanted(known.metadata):
-            return False
         stamped = replace(known.metadata, writer_token=fresh_token(self._random))
         try:
             await self._store.put(ledger.path, encode_metadata(stamped), known.version)

@@ -119,6 +119,10 @@ class InProcessCluster:
         self._clients.setdefault(bookie_id, []).append(client)
         return client
 
+    def connect(self, bookie_id: str, address: str) -> BookieClient:
+        """A connection to a bookie, which suffers its faults."""
+        return self._connect(bookie_id, address, self._settings)
+
     def client(
         self, seed: int = 1, store: MetadataStore | None = None, **settings: int
     ) -> LedgerClient:

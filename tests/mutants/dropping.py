@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bookie_server.bookie import Bookie
+from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.admission import Admission
 from bookie_server.storage.burial import UnusedLogs, delete_unused
@@ -37,7 +38,28 @@ mutant(
     "a copy is dropped while a bookie that is to hold one is not there",
     _SURPLUS,
     "test_what_may_be_counted_on_is_kept[of a bookie that is away]",
-).edit(SurplusDropper._is_surplus, {" and named <= registered": ""})
+).edit(Peers._holds, {"if address is None:\nreturn False": "if address is None:\n    return True"})
+mutant(
+    "dropped_unasked",
+    "a copy is dropped though the bookies that the metadata names may have none",
+    _SURPLUS,
+    "test_what_a_member_does_not_show_is_kept[has no such ledger]",
+).edit(SurplusDropper._drop_one, {"and await peers.hold_all(ledger_id, known.metadata)": ""})
+mutant(
+    "beginning_is_enough",
+    "a copy is dropped though a member of the ensemble lacks an entry",
+    _SURPLUS,
+    "test_what_a_member_does_not_show_is_kept[lacks an entry]",
+).edit(Peers._holds, {"not any(share.lacks(listed.held) for share in wanted)": "bool(listed.held)"})
+mutant(
+    "silent_member_holds",
+    "a copy is dropped while nobody knows what a member of the ensemble holds",
+    _SURPLUS,
+    "test_what_a_member_does_not_show_is_kept[is silent]",
+).edit(
+    Peers._holds,
+    {"return listed.status in _KNOWS and not": "return listed.status not in _KNOWS or not"},
+)
 mutant(
     "marked_ledger_dropped",
     "a copy is dropped of a ledger that lacks some",

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from bookie_server.bookie import Bookie
+from bookie_server.client.interface import BookieClient
 from bookie_server.collection import collector as collector_module
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
@@ -33,6 +34,10 @@ ROOT = "/ledgers"
 OURS = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0:1",)),)
 )
+
+
+def nobody(bookie_id: str, address: str) -> BookieClient:
+    raise AssertionError(f"{bookie_id} is asked at {address}")
 
 
 class Trusting(CollectionCounter):
@@ -64,6 +69,7 @@ class Scene:
             ledgers,
             Underreplication(store, ROOT, random=Random(2)),
             BookieRegistry(store, ROOT),
+            nobody,
         )
         self.collector = Collector(
             self.bookie,

@@ -11,11 +11,18 @@ from random import Random
 import pytest
 
 from bookie_server.bookie import Bookie
+from bookie_server.client.local import LocalBookieClient
 from bookie_server.collection import surplus as surplus_module
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Disk
 from bookie_server.wire.messages import Section, Status
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+)
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -24,12 +31,14 @@ from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.underreplication import Underreplication
+from tests.doubles.bookies import Faults, FaultyClient
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
 
 ROOT = "/ledgers"
 OWN, MEMBER, OTHER = "b0:1", "b1:1", "b2:1"
+ADDRESS = "127.0.0.1:4000"
 OTHERS = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (MEMBER,)),)
 )
@@ -37,10 +46,13 @@ CLOSED = OTHERS.in_recovery().closed(0, 1)
 
 
 class Scene:
-    """A bookie, and the metadata it looks at."""
+    """A bookie, another one that has the same entries, and the metadata it looks at."""
 
-    def __init__(self, bookie: Bookie) -> None:
+    def __init__(self, bookie: Bookie, member: Bookie) -> None:
         self.bookie = bookie
+        self.member = member
+        self.faults = Faults()
+        """Of the other one."""
         self.store = MemoryStore()
         self.ledgers = LedgerStore(self.store, ROOT, random=Random(0))
         self.marks = Underreplication(self.store, ROOT, random=Random(1))
@@ -54,13 +66,20 @@ class Scene:
             LedgerStore(over, ROOT, random=Random(2)),
             Underreplication(over, ROOT, random=Random(3)),
             BookieRegistry(over, ROOT),
+            self._connect,
         )
+
+    def _connect(self, bookie_id: str, address: str) -> FaultyClient:
+        assert address == ADDRESS
+        bookie = {OWN: self.bookie, MEMBER: self.member}[bookie_id]
+        return FaultyClient(LocalBookieClient(bookie_id, bookie), self.faults)
 
     async def make(self, metadata: LedgerMetadata = CLOSED, count: int = 1) -> int:
         """Ledgers with an entry each at rest on the bookie; returns the last one's id."""
         made = [(await self.ledgers.create(metadata))[0] for _ in range(count)]
         for ledger_id in made:
-            assert await add(self.bookie, section([b"x"], ledger_id=ledger_id)) is Status.OK
+            for bookie in (self.bookie, self.member):
+                assert await add(bookie, section([b"x"], ledger_id=ledger_id)) is Status.OK
         self.rest()
         return made[-1]
 
@@ -76,12 +95,17 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with running_bookie(tmp_path, checkpoint_interval_ms=3_600_000) as bookie:
-        made = Scene(bookie)
+    async with (
+        running_bookie(tmp_path / "own", checkpoint_interval_ms=3_600_000) as bookie,
+        running_bookie(tmp_path / "member") as member,
+    ):
+        made = Scene(bookie, member)
         await initialize(made.store, ROOT, random=Random(0))
         registry = BookieRegistry(made.store, ROOT)
+        host, port = ADDRESS.split(":")
+        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
         for name in (OWN, MEMBER):
-            await registry.register(name, BookieServiceInfo(()))
+            await registry.register(name, info)
         yield made
 
 
@@ -133,6 +157,28 @@ async def test_what_may_be_counted_on_is_kept(scene: Scene, metadata: LedgerMeta
     assert (await scene.ledgers.read(ledger_id)).version == 0
 
 
+@pytest.mark.parametrize("trouble", ["lacks an entry", "has no such ledger", "is silent"])
+async def test_what_a_member_does_not_show_is_kept(scene: Scene, trouble: str) -> None:
+    """A restored copy of the metadata names the bookies of its time, which may have dropped their copies since."""
+    two = replace(CLOSED, last_entry=1, length=2) if trouble == "lacks an entry" else CLOSED
+    ledger_id = await scene.make(two)
+    if trouble == "has no such ledger":
+        assert await scene.member.delete([(ledger_id, ledger_id)]) is Status.OK
+    scene.faults.is_dead = trouble == "is silent"
+
+    assert await scene.dropper().drop() == 0
+
+    assert scene.bookie.holds_entries(ledger_id)
+    assert (await scene.ledgers.read(ledger_id)).version == 0
+
+
+async def test_a_member_in_limbo_that_has_everything_is_enough(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    scene.member.storage.contents.set_limbo([ledger_id])
+
+    assert await scene.dropper().drop() == 1
+
+
 async def test_a_marked_ledger_is_kept_and_one_that_somebody_mends(scene: Scene) -> None:
     marked, locked = await scene.make(), await scene.make()
     await scene.marks.mark(marked, [MEMBER], now_ms=0)
@@ -147,7 +193,8 @@ async def test_a_ledger_in_limbo_is_kept_and_one_that_is_in_no_log_yet(scene: Sc
     limbo = await scene.make()
     scene.bookie.storage.contents.set_limbo([limbo])
     fresh = (await scene.ledgers.create(CLOSED))[0]
-    assert await add(scene.bookie, section([b"x"], ledger_id=fresh)) is Status.OK
+    for bookie in (scene.bookie, scene.member):
+        assert await add(bookie, section([b"x"], ledger_id=fresh)) is Status.OK
 
     assert await scene.dropper().drop() == 0
     assert scene.bookie.holds_entries(limbo)

@@ -24,6 +24,7 @@ from tests.simulation.kit.loop import Owner
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.history import BookieDown, Damaged
+from tests.simulation.world.network import SimBookieClient
 from tests.simulation.world.operator import Operator
 from tests.simulation.world.plan import BookiePlan, settings_of
 from tests.simulation.world.process import Band, Service, band_of
@@ -210,6 +211,9 @@ class SimBookie:
             is_sealed,
             may_replace,
             world.heals,
+            lambda bookie_id, _: SimBookieClient(
+                world.network, workers.owner, world.bookies[bookie_id], self.history, 1_000_000
+            ),
         )
         bookie = await service.prepare()
         # One that is not counted leaves the disk as old as it was, and proves nothing of it.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
+from bookie_server.collection.peers import Connect
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Mode
 from bookie_server.identity import claim_identity
@@ -92,6 +93,7 @@ class Service:
     is_sealed: bool
     may_replace: bool
     heals: bool
+    connect: Connect
     collector: Collector | None = None
 
     async def prepare(self) -> Bookie:
@@ -140,7 +142,7 @@ class Service:
                 bookie,
                 counter,
                 ledgers,
-                surplus=SurplusDropper(bookie, self.name, ledgers, marks, registry),
+                surplus=SurplusDropper(bookie, self.name, ledgers, marks, registry, self.connect),
                 interval_ms=settings.gc_interval_ms,
                 surplus_interval_ms=settings.surplus_check_interval_ms,
             )

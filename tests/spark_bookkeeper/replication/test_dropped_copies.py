@@ -28,9 +28,9 @@ async def drop(scene: Scene, bookie_id: str) -> int:
     root, store = scene.client.cluster.root, MemoryStore(scene.cluster.store.tree)
     ledgers = LedgerStore(store, root, random=Random(5))
     marks = Underreplication(store, root, random=Random(6))
-    return await SurplusDropper(
-        bookie, bookie_id, ledgers, marks, BookieRegistry(store, root)
-    ).drop()
+    registry = BookieRegistry(store, root)
+    connect = scene.cluster.connect
+    return await SurplusDropper(bookie, bookie_id, ledgers, marks, registry, connect).drop()
 
 
 @FIVE

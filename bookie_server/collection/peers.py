@@ -1,0 +1,65 @@
+"""Peers: asks the other bookies of a ledger whether they hold what its metadata promises of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from bookie_server.client.interface import BookieClient
+from bookie_server.core.shares import Share, shares_of
+from bookie_server.wire.messages import Status
+from bookkeeper_metadata.bookies import GRPC, BookieRegistry
+from bookkeeper_metadata.model import LedgerMetadata
+
+Connect = Callable[[str, str], BookieClient]
+"""A client of the bookie with this id at this address."""
+_KNOWS = frozenset({Status.OK, Status.LIMBO})
+"""Of a list: what is in it is held; in limbo the bookie may have lost other entries."""
+
+
+class Peers:
+    """Use it as a context; the connections of one look are closed behind it."""
+
+    def __init__(self, registry: BookieRegistry, connect: Connect) -> None:
+        self._registry = registry
+        self._connect = connect
+        self._addresses: dict[str, str] = {}
+        self._clients: dict[str, BookieClient] = {}
+
+    async def __aenter__(self) -> Self:
+        registered = await self._registry.readonly() | await self._registry.writable()
+        endpoints = {bookie_id: info.endpoint(GRPC) for bookie_id, info in registered.items()}
+        self._addresses = {id: found.address for id, found in endpoints.items() if found}
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
+
+    async def hold_all(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
+        """Whether every bookie holds its share of every complete fragment, as their lists say."""
+        shares: defaultdict[str, list[Share]] = defaultdict(list)
+        for share in shares_of(metadata):
+            shares[share.bookie_id].append(share)
+        asked = (self._holds(bookie_id, ledger_id, own) for bookie_id, own in shares.items())
+        return all(await asyncio.gather(*asked))
+
+    async def _holds(self, bookie_id: str, ledger_id: int, shares: list[Share]) -> bool:
+        address = self._addresses.get(bookie_id)
+        if address is None:
+            return False
+        client = self._clients.get(bookie_id)
+        if client is None:
+            client = self._clients[bookie_id] = self._connect(bookie_id, address)
+        wanted = [share for share in shares if not share.is_empty]
+        if not wanted:
+            return True
+        listed = await client.list_entries(ledger_id)
+        return listed.status in _KNOWS and not any(share.lacks(listed.held) for share in wanted)
