@@ -14,8 +14,8 @@ PAYLOADS = [b"%d" % number for number in range(100)]
 
 
 def write_ledger(bk: BookKeeper) -> int:
-    """A closed ledger of all payloads."""
-    with bk.create_ledger() as writer:
+    """A closed ledger of all payloads, each of which is on three bookies: none is missing before anything happens."""
+    with bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3) as writer:
         writer.append_many(PAYLOADS)
     return writer.ledger_id
 
