@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -327,9 +328,12 @@ def _open_storage(
         progress=progress,
     )
     report = storage.recovery
+    known, buried = storage.contents.ledgers, (last for _, last in storage.contents.tombstones)
     _LOGGER.info(
-        "storage open. ledgers=%d replayed_records=%d replayed_bytes=%d torn_bytes=%d ms=%d",
-        len(storage.contents.ledgers),
+        "storage open. ledgers=%d ledger_id_max=%d replayed_records=%d replayed_bytes=%d torn_bytes=%d ms=%d",
+        len(known),
+        # Behind a restored copy of the metadata nobody else knows which ids were given out.
+        max(chain(known, buried), default=-1),
         report.records,
         report.bytes_replayed,
         report.bytes_torn,

@@ -102,7 +102,7 @@ def names_of_tests_astray(_: Path, text: str) -> Iterator[str]:
 
 def missing_commands(_: Path, text: str) -> Iterator[str]:
     # "bookkeeper does not support …" is a message of Spark's.
-    for group, command in set(re.findall(r"`bookkeeper (?!does not)(\w+) (\w+)", text)):
+    for group, command in set(re.findall(r"`bookkeeper (?!does not)(\w+) (\w[\w-]*)", text)):
         if command not in getattr(commands.commands.get(group), "commands", {}):
             yield f"bookkeeper {group} {command}"
 

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.paths import SHORT_LEDGER_ID_MAX, Paths
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError, NotEmptyError
@@ -23,6 +24,11 @@ from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError, N
 _ATTEMPTS_MAX = 10
 """Requests to counters for one id."""
 _FOLDERS_KEPT = 3
+SKIPPED_MAX = 10_000_000
+"""Numbers that :meth:`LedgerIds.skip_past` draws at most: an hour of requests."""
+_DRAWS_AT_ONCE = 64
+_ROUND = 10_000
+"""Numbers that are skipped before the next are thought of."""
 _FOLDER = re.compile(r"HOB-(\d{10})")
 _COUNTED = re.compile(r"ID-\d{10}")
 
@@ -62,6 +68,32 @@ class LedgerIds:
         finally:
             if not drawn.is_spent:
                 await self._delete(drawn.node)
+
+    async def skip_past(self, ledger_id: int) -> int:
+        """Draw numbers, and use none of them, until all that come are above ``ledger_id``; returns how many.
+
+        For a store that was restored from a backup: its counter gives out again what was given out since.
+
+        Raises:
+            ValueError: that would take more than :data:`SKIPPED_MAX` numbers.
+            MetadataUnavailableError: the store did not answer; to be run again.
+        """
+        drawn = await self._allocate()
+        await self._delete(drawn.node)
+        count = ledger_id - drawn.number
+        if count > SKIPPED_MAX:
+            raise ValueError(
+                f"the next ledger id is {drawn.number}: {ledger_id} is more than {SKIPPED_MAX} beyond it"
+            )
+
+        async def skip(_: int) -> None:
+            # One that gets no reply was counted or was not: draw another, for too many do no harm.
+            await self._delete((await self._allocate()).node)
+
+        for begun in range(0, count, _ROUND):
+            left = range(begun, min(begun + _ROUND, count))
+            await each(skip, left, concurrency_max=_DRAWS_AT_ONCE)
+        return 1 + max(0, count)
 
     async def pending(self) -> list[int]:
         """Numbers that were drawn and may still become ledgers of our clients, ascending."""

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from spark_bookkeeper.cli.metadata import run_on_metadata
 from spark_bookkeeper.cli.options import cluster_options, debug_option, uri_option
-from spark_bookkeeper.cli.output import print_fields, print_json
+from spark_bookkeeper.cli.output import print_fields, print_json, print_result
 
 
 @click.group()
 def cluster() -> None:
-    """A cluster's metadata: format it, show it."""
+    """A cluster's metadata: format it, show it, go on from a restored copy."""
 
 
 @cluster.command()
@@ -34,6 +35,28 @@ def info(uri: str, as_json: bool) -> None:
         print_json(document)
     else:
         print_fields({key.replace("_", " "): _text(value) for key, value in document.items()})
+
+
+@cluster.command("skip-ids")
+@click.option("--past", "ledger_id", type=int, required=True, help="The highest id that was used.")
+@cluster_options
+def skip_ids(ledger_id: int, uri: str, as_json: bool) -> None:
+    """Give no new ledger an id up to a given one, which bookies may know from before.
+
+    For metadata that were restored from a backup: the ids of ledgers created since would be given out
+    again, and their bookies refuse the new entries. The highest id that a bookie knows is in its log
+    (ledger_id_max), at each start.
+    """
+    from bookkeeper_metadata.ids import LedgerIds
+    from bookkeeper_metadata.paths import Paths
+
+    skipped = run_on_metadata(
+        uri, lambda store, root: LedgerIds(store, Paths(root)).skip_past(ledger_id)
+    )
+    document = {"past": ledger_id, "skipped": skipped}
+    print_result(
+        document, f"skipped {skipped:,} ids; new ones are above {ledger_id}", as_json=as_json
+    )
 
 
 async def _init(uri: str) -> str:

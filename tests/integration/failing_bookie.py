@@ -15,8 +15,11 @@ from typing import NoReturn
 from bookie_server.__main__ import main
 from bookie_server.core.records import JournalRecord
 from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.real_files import RealFile
 from bookie_server.storage.journal.journal import Journal
 from bookkeeper_metadata.store import zookeeper
+
+SLOW_SYNC_S = 0.2
 
 
 def wait_for(trigger: Path) -> None:
@@ -44,7 +47,23 @@ def plant_in_registration(trigger: Path) -> None:
     zookeeper._ZooKeeperRegistration._keep = _keep  # type: ignore[assignment, method-assign]
 
 
-PLANTS = {"journal": plant_in_journal, "registration": plant_in_registration}
+def plant_in_disk(trigger: Path) -> None:
+    """Each sync takes :data:`SLOW_SYNC_S` longer, as long as the file exists."""
+    sync = RealFile.sync
+
+    def sync_slowly(file: RealFile) -> None:
+        if trigger.exists():
+            time.sleep(SLOW_SYNC_S)
+        sync(file)
+
+    RealFile.sync = sync_slowly  # type: ignore[assignment, method-assign]
+
+
+PLANTS = {
+    "journal": plant_in_journal,
+    "registration": plant_in_registration,
+    "disk": plant_in_disk,
+}
 
 if __name__ == "__main__":
     name, file, *flags = sys.argv[1:]

@@ -194,6 +194,16 @@ class TestWithACluster:
         assert elsewhere.refused("cluster", "init").startswith("BK_")
         assert elsewhere.json("cluster", "info")["bookies_writable"] == []
 
+    def test_ids_that_were_used_before_are_skipped_and_a_mistake_is_refused(
+        self, bookkeeper: CommandLine
+    ) -> None:
+        elsewhere = bookkeeper.at(bookkeeper.uri + "3")
+        elsewhere("cluster", "init")
+
+        assert elsewhere.json("cluster", "skip-ids", "--past", 9) == {"past": 9, "skipped": 10}
+        mistaken = elsewhere.refused("cluster", "skip-ids", "--past", 10**9, code=2)
+        assert mistaken.startswith("BK_USAGE: the next ledger id is 10")
+
     @pytest.mark.parametrize(
         "arguments",
         [

@@ -12,6 +12,7 @@ from typing import Any
 from bookkeeper_metadata.cluster import instance_id
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.election import elected_auditor
+from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.admin.bookies import describe_bookies
 from spark_bookkeeper.admin.doctor.findings import Finding, good, problem, warning
@@ -39,6 +40,8 @@ class ClusterFacts:
     """As ``describe_bookies`` says."""
     without_cookie: list[str]
     """Bookies that are registered, and have no cookie."""
+    doubtful_of_metadata: list[str] = field(default_factory=list)
+    """Bookies whose disks have counted further than this metadata: it is a restored copy."""
     marked_count: int
     is_healing_enabled: bool
     auditor: str | None
@@ -56,7 +59,8 @@ async def read_facts(client: LedgerClient, quorums: QuorumConfig) -> ClusterFact
     await store.sync(root)
     sync_ms = 1_000 * (asyncio.get_running_loop().time() - begun_s)
     marks = Underreplication(store, root, random=SystemRandom())
-    cookies = set(await CookieStore(store, root).bookie_ids())
+    cookie_store = CookieStore(store, root)
+    cookies = set(await cookie_store.bookie_ids())
     bookies = await describe_bookies(client)
     return ClusterFacts(
         instance_id=await instance_id(store, root),
@@ -64,11 +68,23 @@ async def read_facts(client: LedgerClient, quorums: QuorumConfig) -> ClusterFact
         clock_ms=await _clock_difference_ms(client),
         bookies=bookies,
         without_cookie=[each["bookie_id"] for each in bookies if each["bookie_id"] not in cookies],
+        doubtful_of_metadata=[
+            bookie_id for bookie_id in sorted(cookies) if await _doubts(cookie_store, bookie_id)
+        ],
         marked_count=len([each async for each in marks.list_marked_ledgers()]),
         is_healing_enabled=await marks.is_enabled(),
         auditor=await elected_auditor(store, root),
         quorums=quorums,
     )
+
+
+async def _doubts(cookies: CookieStore, bookie_id: str) -> bool:
+    """Whether the bookie takes the metadata for a restored copy; no, where its counter cannot be read."""
+    try:
+        counter = (await cookies.read(bookie_id)).counter
+    except (MetadataCorruptError, ValueError):
+        return False
+    return counter is not None and counter.is_metadata_older
 
 
 async def _clock_difference_ms(client: LedgerClient) -> int:
@@ -93,6 +109,7 @@ def judge_cluster(facts: ClusterFacts) -> list[Finding]:
     return [
         *_metadata_service(facts),
         *_bookies(facts),
+        *_restored(facts),
         *_disks(facts),
         *_quorums(facts),
         *_healing(facts),
@@ -152,6 +169,16 @@ def _bookies(facts: ClusterFacts) -> Iterator[Finding]:
     versions = sorted({each["version"] for each in facts.bookies if each["version"]})
     if len(versions) > 1:
         yield warning("versions", f"bookies run {', '.join(versions)}", "finish the upgrade")
+
+
+def _restored(facts: ClusterFacts) -> Iterator[Finding]:
+    for bookie_id in facts.doubtful_of_metadata:
+        yield warning(
+            f"metadata for {bookie_id}",
+            "a restored copy, older than the bookie's disks: it deletes nothing for its sake",
+            "see which ledgers are missing, skip the ids that were given out since, and then "
+            "`bookkeeper cookies accept`",
+        )
 
 
 def _disks(facts: ClusterFacts) -> Iterator[Finding]:

@@ -82,6 +82,7 @@ def test_a_bookie_that_is_ill_is_named(
         ({"clock_ms": 90_000}, "clock", Level.PROBLEM),
         ({"sync_ms": 900.0}, "metadata service", Level.WARNING),
         ({"without_cookie": ["b2:1"]}, "bookie b2:1", Level.PROBLEM),
+        ({"doubtful_of_metadata": ["b2:1"]}, "metadata for b2:1", Level.WARNING),
         ({"marked_count": 3}, "auto-recovery", Level.WARNING),
         ({"auditor": None}, "auto-recovery", Level.WARNING),
         ({"auditor": None, "marked_count": 1}, "auto-recovery", Level.PROBLEM),
