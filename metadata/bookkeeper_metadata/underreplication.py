@@ -249,10 +249,11 @@ class Underreplication:
         return await self._store.get(self._paths.underreplication_disable) is None
 
     async def is_attended(self) -> bool:
-        """Whether somebody is there who mends what is marked: else a mark is only left behind."""
-        if not await self._store.children(self._paths.auditor_election):
-            return False
-        return await self.is_enabled()
+        """Whether somebody is there who mends what is marked, now or once that is enabled: else a mark is only left behind.
+
+        It is disabled while bookies are restarted one by one, and just then writers go on without some of them.
+        """
+        return bool(await self._store.children(self._paths.auditor_election))
 
     async def watch_enabled(self, changed: Callable[[bool], None]) -> Callable[[], None]:
         """Call ``changed`` with that now, before this returns, and after every change."""

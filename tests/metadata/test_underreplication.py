@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.paths import LEDGER_ID_MAX, Paths, PeriodicCheck, marked_ledger
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
@@ -213,6 +214,21 @@ async def test_it_is_disabled_for_all_and_enabled_again(store: MemoryStore) -> N
     await asyncio.sleep(0)
 
     assert seen == [True, False, True]
+
+
+@pytest.mark.conformance("A4")
+async def test_while_it_is_disabled_marks_are_made_for_later_where_an_auditor_is(
+    store: MemoryStore,
+) -> None:
+    """Bookies are restarted one by one then, and what a writer left out waited for the daily check."""
+    marks = over(store)
+    assert not await marks.is_attended()
+    election = AuditorElection(store, ROOT, "b0:3181")
+    await election.win()
+
+    assert await marks.is_attended()
+    await marks.set_enabled(False)
+    assert await marks.is_attended()
 
 
 @pytest.mark.conformance("A3")
