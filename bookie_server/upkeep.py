@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from random import SystemRandom
 from typing import Any
 
@@ -12,6 +13,7 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
+from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.integrity.integrity_check import IntegrityCheck
 from bookie_server.integrity.scrubber import Scrubber
@@ -44,7 +46,11 @@ def upkeep_of(
         counter,
         ledgers,
         surplus=SurplusDropper(
-            bookie, settings.bookie_id, ledgers, marks, BookieRegistry(store, root), _connect
+            bookie,
+            settings.bookie_id,
+            ledgers,
+            marks,
+            partial(Peers, BookieRegistry(store, root), _connect),
         ),
         interval_ms=settings.gc_interval_ms,
         surplus_interval_ms=settings.surplus_check_interval_ms,

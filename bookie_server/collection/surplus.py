@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bookie_server.bookie import Bookie
-from bookie_server.collection.peers import Connect, Peers
+from bookie_server.collection.peers import Peers
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -46,15 +45,14 @@ class SurplusDropper:
         bookie_id: str,
         ledgers: LedgerStore,
         marks: Underreplication,
-        registry: BookieRegistry,
-        connect: Connect,
+        peers: Callable[[], Peers],
     ) -> None:
+        """``peers``: makes a connection to the other bookies, for one look."""
         self._bookie = bookie
         self._bookie_id = bookie_id
         self._ledgers = ledgers
         self._marks = marks
-        self._registry = registry
-        self._connect = connect
+        self._peers = peers
 
     async def drop(self) -> int:
         """Look at all that is held, and drop what is too much; returns how many ledgers that were.
@@ -67,7 +65,7 @@ class SurplusDropper:
         dropped = 0
         for at in range(0, len(held), _BATCH):
             batch = [each for each in held[at : at + _BATCH] if self._bookie.holds_entries(each)]
-            async with Peers(self._registry, self._connect) as peers:
+            async with self._peers() as peers:
                 dropped += await self._drop(batch, peers)
         if dropped:
             _LOGGER.info("copies too many dropped. ledgers=%d", dropped)

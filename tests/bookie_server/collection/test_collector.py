@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.collection import collector as collector_module
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
+from bookie_server.collection.peers import Peers
 from bookie_server.collection.rules import ListingOutOfOrderError
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.wire.messages import Status
@@ -68,8 +70,7 @@ class Scene:
             "b0",
             ledgers,
             Underreplication(store, ROOT, random=Random(2)),
-            BookieRegistry(store, ROOT),
-            nobody,
+            partial(Peers, BookieRegistry(store, ROOT), nobody),
         )
         self.collector = Collector(
             self.bookie,

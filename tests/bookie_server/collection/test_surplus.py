@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.collection import surplus as surplus_module
+from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Disk
 from bookie_server.wire.messages import Section, Status
@@ -65,8 +67,7 @@ class Scene:
             OWN,
             LedgerStore(over, ROOT, random=Random(2)),
             Underreplication(over, ROOT, random=Random(3)),
-            BookieRegistry(over, ROOT),
-            self._connect,
+            partial(Peers, BookieRegistry(over, ROOT), self._connect),
         )
 
     def _connect(self, bookie_id: str, address: str) -> FaultyClient:

@@ -71,7 +71,7 @@ def _fence_short_and_recread_nofence(patch: Patch) -> None:
 
 
 mutant("silence_is_fenced", "a bookie that did not answer counts as fenced", "I10").edit(
-    FenceProgress.on_answer, {"if status is Status.OK or status.is_evidence_of_absence": "if True"}
+    FenceProgress.on_answer, {"status is Status.OK or status.is_evidence_of_absence": "True"}
 )
 
 _BEHIND = "[e for each in self._answers.values() for e in each.copies if e > entry_id]"

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
-from bookie_server.collection.peers import Connect
+from bookie_server.collection.peers import Connect, Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Mode
 from bookie_server.identity import claim_identity
@@ -137,12 +138,12 @@ class Service:
         if counter is not None:
             ledgers = LedgerStore(store, ROOT, random=self.random)
             marks = Underreplication(store, ROOT, random=self.random)
-            registry = BookieRegistry(store, ROOT)
+            peers = partial(Peers, BookieRegistry(store, ROOT), self.connect)
             self.collector = Collector(
                 bookie,
                 counter,
                 ledgers,
-                surplus=SurplusDropper(bookie, self.name, ledgers, marks, registry, self.connect),
+                surplus=SurplusDropper(bookie, self.name, ledgers, marks, peers),
                 interval_ms=settings.gc_interval_ms,
                 surplus_interval_ms=settings.surplus_check_interval_ms,
             )

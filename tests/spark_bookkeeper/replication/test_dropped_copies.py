@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
 
+from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.foundation.pace import LoopPace
@@ -28,9 +30,8 @@ async def drop(scene: Scene, bookie_id: str) -> int:
     root, store = scene.client.cluster.root, MemoryStore(scene.cluster.store.tree)
     ledgers = LedgerStore(store, root, random=Random(5))
     marks = Underreplication(store, root, random=Random(6))
-    registry = BookieRegistry(store, root)
-    connect = scene.cluster.connect
-    return await SurplusDropper(bookie, bookie_id, ledgers, marks, registry, connect).drop()
+    peers = partial(Peers, BookieRegistry(store, root), scene.cluster.connect)
+    return await SurplusDropper(bookie, bookie_id, ledgers, marks, peers).drop()
 
 
 @FIVE
