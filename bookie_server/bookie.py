@@ -110,6 +110,8 @@ class Bookie:
         )
         self._comparing: set[asyncio.Task[None]] = set()
         self._slots_of_comparisons = Slots(_COMPARISONS_AT_ONCE)
+        self.suspicion = asyncio.Lock()
+        """For who suspects ledgers: the next call of ``suspect`` undoes what the last one said."""
         self.lac_watch = LacWatch(storage.contents)
 
     async def start(self) -> None:

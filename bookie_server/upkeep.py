@@ -41,20 +41,7 @@ def upkeep_of(
         return {}
     ledgers = LedgerStore(store, root, random=SystemRandom())
     marks = Underreplication(store, root, random=SystemRandom())
-    collector = Collector(
-        bookie,
-        counter,
-        ledgers,
-        surplus=SurplusDropper(
-            bookie,
-            settings.bookie_id,
-            ledgers,
-            marks,
-            partial(Peers, BookieRegistry(store, root), _connect),
-        ),
-        interval_ms=settings.gc_interval_ms,
-        surplus_interval_ms=settings.surplus_check_interval_ms,
-    )
+    collector = Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms)
     pace = LoopPace(settings.scrub_bytes_per_second)
     integrity = IntegrityCheck(
         bookie,
@@ -71,6 +58,14 @@ def upkeep_of(
             bookie, interval_ms=settings.scrub_interval_ms, pace=pace, random=SystemRandom()
         )
         upkeep["scrub"] = scrubber.run
+    if settings.surplus_check_interval_ms:
+        peers = partial(Peers, BookieRegistry(store, root), _connect)
+        dropper = SurplusDropper(bookie, settings.bookie_id, ledgers, marks, peers)
+        upkeep["drop-surplus"] = partial(
+            dropper.run,
+            interval_ms=settings.surplus_check_interval_ms,
+            is_metadata_believed=lambda: collector.is_metadata_believed,
+        )
     return upkeep
 
 

@@ -34,7 +34,6 @@ from bookie_server.collection.rules import (
     still_gone,
     tombstones,
 )
-from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -56,17 +55,14 @@ class Collector:
         counter: CollectionCounter,
         ledgers: LedgerStore,
         *,
-        surplus: SurplusDropper,
         interval_ms: int,
-        surplus_interval_ms: int,
     ) -> None:
-        """``surplus_interval_ms`` 0: copies too many are kept."""
         self._bookie = bookie
         self._counter = counter
         self._ledgers = ledgers
-        self._surplus = surplus
         self._interval_s = interval_ms / 1000
-        self._surplus_interval_s = surplus_interval_ms / 1000
+        self.is_metadata_believed = False
+        """Whether the last collection could count on it: it is no restored copy."""
         self._gone: Sequence[Gone] = ()
         """What the collection before found, if it came to an end."""
         self._bound = 0
@@ -74,17 +70,10 @@ class Collector:
 
     async def run(self) -> None:
         """Collect at every interval, until cancelled."""
-        now_s = asyncio.get_running_loop().time
-        looked_s = now_s()
         while True:
             await asyncio.sleep(self._interval_s)
             try:
                 deleted = await self.collect()
-                is_due = 0 < self._surplus_interval_s <= now_s() - looked_s
-                # Behind a collection that believed the metadata: a restored copy names the bookies of yesterday.
-                if deleted is not None and is_due:
-                    looked_s = now_s()
-                    await self._surplus.drop()
             except (
                 BookKeeperError,
                 StoreConflict,
@@ -96,8 +85,8 @@ class Collector:
                 if deleted:
                     _LOGGER.info("ledgers deleted. count=%d", deleted)
 
-    async def collect(self) -> int | None:
-        """One collection; returns how many ledgers it deleted, ``None`` if the metadata may not be believed.
+    async def collect(self) -> int:
+        """One collection; returns how many ledgers it deleted.
 
         Raises:
             ListingOutOfOrderError, BookKeeperError: what is gone is not known; nothing more was deleted.
@@ -105,8 +94,10 @@ class Collector:
         """
         before, bound = self._gone, self._bound
         self._gone = ()
+        self.is_metadata_believed = False
         if not await self._counter.count():
-            return None
+            return 0
+        self.is_metadata_believed = True
         self._bound = await self._ledgers.draw_id()
         held = await asyncio.to_thread(sorted, self._bookie.held_ledgers)
         await self._ledgers.sync()
@@ -117,11 +108,12 @@ class Collector:
         self._gone = await asyncio.to_thread(comparison.finish)
         deleted = 0
         candidates = await asyncio.to_thread(still_gone, self._gone, before, bound)
-        try:
-            for at in range(0, len(candidates), _BATCH):
-                deleted += await self._delete(candidates[at : at + _BATCH])
-        finally:
-            await self._bookie.suspect(())
+        for at in range(0, len(candidates), _BATCH):
+            async with self._bookie.suspicion:
+                try:
+                    deleted += await self._delete(candidates[at : at + _BATCH])
+                finally:
+                    await self._bookie.suspect(())
         return deleted
 
     async def _delete(self, batch: Sequence[Gone]) -> int:

@@ -28,6 +28,8 @@ class Peers:
         self._connect = connect
         self._addresses: dict[str, str] = {}
         self._clients: dict[str, BookieClient] = {}
+        self._silent: set[str] = set()
+        """Those that did not answer once: the look goes on without them."""
 
     async def __aenter__(self) -> Self:
         registered = await self._registry.readonly() | await self._registry.writable()
@@ -53,7 +55,7 @@ class Peers:
 
     async def _holds(self, bookie_id: str, ledger_id: int, shares: list[Share]) -> bool:
         address = self._addresses.get(bookie_id)
-        if address is None:
+        if address is None or bookie_id in self._silent:
             return False
         client = self._clients.get(bookie_id)
         if client is None:
@@ -62,4 +64,6 @@ class Peers:
         if not wanted:
             return True
         listed = await client.list_entries(ledger_id)
+        if listed.status is Status.UNREACHABLE:
+            self._silent.add(bookie_id)
         return listed.status in _KNOWS and not any(share.lacks(listed.held) for share in wanted)

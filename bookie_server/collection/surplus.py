@@ -26,18 +26,20 @@ from bookie_server.collection.peers import Peers
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
-from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.model import Versioned
 from bookkeeper_metadata.underreplication import Underreplication
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH = 1_000
 _READS_IN_FLIGHT = 64
 _DROPS_IN_FLIGHT = 8
+_LOOK_AGAIN_S = 60.0
 
 
 class SurplusDropper:
-    """Of one bookie; for use on its event loop, and never while a collection suspects ledgers."""
+    """Of one bookie; for use on its event loop."""
 
     def __init__(
         self,
@@ -47,12 +49,23 @@ class SurplusDropper:
         marks: Underreplication,
         peers: Callable[[], Peers],
     ) -> None:
-        """``peers``: makes a connection to the other bookies, for one look."""
+        """``peers``: makes connections to the other bookies, for one look."""
         self._bookie = bookie
         self._bookie_id = bookie_id
         self._ledgers = ledgers
         self._marks = marks
         self._peers = peers
+
+    async def run(self, *, interval_ms: int, is_metadata_believed: Callable[[], bool]) -> None:
+        """Look at every interval, until cancelled, but not at metadata that is a restored copy."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            while not is_metadata_believed():  # noqa: ASYNC110 - a collection finds out, at its own pace
+                await asyncio.sleep(min(interval_ms / 1000, _LOOK_AGAIN_S))
+            try:
+                await self.drop()
+            except BookKeeperError as error:
+                _LOGGER.warning("copies too many are not known now. detail=%s", error)
 
     async def drop(self) -> int:
         """Look at all that is held, and drop what is too much; returns how many ledgers that were.
@@ -72,44 +85,46 @@ class SurplusDropper:
         return dropped
 
     async def _drop(self, ledger_ids: Sequence[int], peers: Peers) -> int:
-        async def look_at(ledger_id: int) -> bool:
-            try:
-                metadata = (await self._ledgers.read(ledger_id)).metadata
-            except (NoSuchLedgerError, MetadataCorruptError):
-                # The collector's, or an operator's to mend.
-                return False
-            return self._is_surplus(metadata)
+        async def look_at(ledger_id: int) -> Versioned | None:
+            return await self._known_surplus(ledger_id, peers)
 
         async def drop(ledger_id: int) -> bool:
-            return await self._drop_one(ledger_id, peers)
+            return await self._drop_one(ledger_id, found[ledger_id])
 
-        are_surplus = await each(look_at, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
-        found = [id for id, is_surplus in zip(ledger_ids, are_surplus, strict=True) if is_surplus]
+        looked_at = await each(look_at, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
+        found = {id: known for id, known in zip(ledger_ids, looked_at, strict=True) if known}
         if not found:
             return 0
-        await self._bookie.suspect(found)
+        # Only now, and not for long: meanwhile nobody can make copies of them here.
+        async with self._bookie.suspicion:
+            await self._bookie.suspect(found)
+            try:
+                return sum(await each(drop, found, concurrency_max=_DROPS_IN_FLIGHT))
+            finally:
+                await self._bookie.suspect(())
+
+    async def _known_surplus(self, ledger_id: int, peers: Peers) -> Versioned | None:
+        """The ledger's metadata if by that the copy here is one too many."""
         try:
-            return sum(await each(drop, found, concurrency_max=_DROPS_IN_FLIGHT))
-        finally:
-            await self._bookie.suspect(())
-
-    def _is_surplus(self, metadata: LedgerMetadata) -> bool:
+            known = await self._ledgers.read(ledger_id)
+        except (NoSuchLedgerError, MetadataCorruptError):
+            return None  # the collector's, or an operator's to mend
+        metadata = known.metadata
         named = {bookie for fragment in metadata.fragments for bookie in fragment.ensemble}
-        return metadata.is_closed and self._bookie_id not in named
+        if not metadata.is_closed or self._bookie_id in named:
+            return None
+        return known if await peers.hold_all(ledger_id, metadata) else None
 
-    async def _drop_one(self, ledger_id: int, peers: Peers) -> bool:
+    async def _drop_one(self, ledger_id: int, known: Versioned) -> bool:
         async with self._marks.lock(ledger_id, f"{self._bookie_id} drops") as is_held:
             try:
-                known = await self._ledgers.read(ledger_id)
                 is_renewed = (
                     is_held
-                    and self._is_surplus(known.metadata)
                     and await self._marks.read(ledger_id) is None
-                    and await peers.hold_all(ledger_id, known.metadata)
                     and await self._ledgers.renew(ledger_id, known)
                 )
-            except (NoSuchLedgerError, MetadataCorruptError):
-                return False
+            except MetadataCorruptError:
+                return False  # a mark that nobody understands
             # From the metadata's answer to the drop's admission nothing is awaited.
             if not is_renewed or await self._bookie.drop(ledger_id) is not Status.OK:
                 return False

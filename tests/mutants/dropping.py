@@ -26,25 +26,27 @@ mutant(
     "the copy of a ledger is dropped whose writer may change its ensemble",
     _SURPLUS,
     "test_what_may_be_counted_on_is_kept[open]",
-).edit(SurplusDropper._is_surplus, {"metadata.is_closed and ": ""})
+).edit(SurplusDropper._known_surplus, {"not metadata.is_closed or ": ""})
 mutant(
     "last_fragment_alone_counts",
     "a bookie drops a ledger of which it is to hold the beginning",
     _SURPLUS,
     "test_what_may_be_counted_on_is_kept[own at first]",
-).edit(SurplusDropper._is_surplus, {"in metadata.fragments for": "in metadata.fragments[-1:] for"})
+).edit(
+    SurplusDropper._known_surplus, {"in metadata.fragments for": "in metadata.fragments[-1:] for"}
+)
 mutant(
     "dropped_while_a_member_is_away",
     "a copy is dropped while a bookie that is to hold one is not there",
     _SURPLUS,
     "test_what_may_be_counted_on_is_kept[of a bookie that is away]",
-).edit(Peers._holds, {"if address is None:\nreturn False": "if address is None:\n    return True"})
+).edit(Peers._holds, {"return False\nclient = self": "return address is None\nclient = self"})
 mutant(
     "dropped_unasked",
     "a copy is dropped though the bookies that the metadata names may have none",
     _SURPLUS,
     "test_what_a_member_does_not_show_is_kept[has no such ledger]",
-).edit(SurplusDropper._drop_one, {"and await peers.hold_all(ledger_id, known.metadata)": ""})
+).edit(SurplusDropper._known_surplus, {"if await peers.hold_all(ledger_id, metadata)": "if True"})
 mutant(
     "beginning_is_enough",
     "a copy is dropped though a member of the ensemble lacks an entry",
@@ -60,6 +62,24 @@ mutant(
     Peers._holds,
     {"return listed.status in _KNOWS and not": "return listed.status not in _KNOWS or not"},
 )
+mutant(
+    "silent_member_asked_again",
+    "a look waits for a bookie that hangs as often as it has ledgers",
+    _SURPLUS,
+    "test_a_member_that_hangs_is_waited_for_once",
+).edit(Peers._holds, {"self._silent.add(bookie_id)": "pass"})
+mutant(
+    "restored_metadata_believed",
+    "copies are dropped for the sake of metadata that is a restored copy",
+    _SURPLUS,
+    "test_it_looks_at_every_interval_while_the_metadata_is_believed",
+).edit(SurplusDropper.run, {"while not is_metadata_believed():": "while False:"})
+mutant(
+    "suspects_of_others_forgotten",
+    "a look at copies too many has adds taken of what a collection is about to delete",
+    _SURPLUS,
+    "test_it_waits_for_a_collection_that_suspects_ledgers",
+).edit(SurplusDropper._drop, {"async with self._bookie.suspicion:": "if True:"})
 mutant(
     "marked_ledger_dropped",
     "a copy is dropped of a ledger that lacks some",

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.client.interface import BookieClient
 from bookie_server.collection import collector as collector_module
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
-from bookie_server.collection.peers import Peers
 from bookie_server.collection.rules import ListingOutOfOrderError
-from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataUnavailableError
-from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
-from bookkeeper_metadata.underreplication import Underreplication
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.stores import LaggingStore, Script
-from tests.doubles.waits import until
 
 ROOT = "/ledgers"
 OURS = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0:1",)),)
 )
-
-
-def nobody(bookie_id: str, address: str) -> BookieClient:
-    raise AssertionError(f"{bookie_id} is asked at {address}")
 
 
 class Trusting(CollectionCounter):
@@ -65,21 +52,7 @@ class Scene:
     def over(self, store: MemoryStore) -> Collector:
         """The collector, with a metadata session of its own."""
         ledgers = LedgerStore(store, ROOT, random=Random(1))
-        self.surplus = SurplusDropper(
-            self.bookie,
-            "b0",
-            ledgers,
-            Underreplication(store, ROOT, random=Random(2)),
-            partial(Peers, BookieRegistry(store, ROOT), nobody),
-        )
-        self.collector = Collector(
-            self.bookie,
-            self.counter,
-            ledgers,
-            surplus=self.surplus,
-            interval_ms=100,
-            surplus_interval_ms=100,
-        )
+        self.collector = Collector(self.bookie, self.counter, ledgers, interval_ms=100)
         return self.collector
 
     async def make(self, count: int = 1, ledger_id: int | None = None) -> list[int]:
@@ -94,7 +67,7 @@ class Scene:
             await self.ledgers.delete(each)
 
     async def collect(self, times: int = 1) -> int:
-        return sum([await self.collector.collect() or 0 for _ in range(times)])
+        return sum([await self.collector.collect() for _ in range(times)])
 
     @property
     def held(self) -> list[int]:
@@ -317,38 +290,3 @@ async def test_what_is_not_believed_is_not_asked(scene: Scene) -> None:
     scene.counter.trusts = True
     assert await scene.collect() == 0, "the grace begins anew"
     assert await scene.collect() == 1
-
-
-async def test_copies_too_many_are_looked_for_when_it_is_time_and_the_metadata_believed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Metadata that is a restored copy names the bookies of yesterday."""
-    looks: list[int] = []
-
-    async def look(_: SurplusDropper) -> int:
-        looks.append(len(collections))
-        return 0
-
-    collections: list[int | None] = []
-    collect = Collector.collect
-
-    async def counted(collector: Collector) -> int | None:
-        collections.append(await collect(collector))
-        return collections[-1]
-
-    monkeypatch.setattr(SurplusDropper, "drop", look)
-    monkeypatch.setattr(Collector, "collect", counted)
-    scene.counter.trusts = False
-    scene.collector._interval_s = scene.collector._surplus_interval_s = 0.001
-    running = asyncio.create_task(scene.collector.run())
-
-    await until(lambda: len(collections) >= 3)
-    assert looks == []
-    scene.counter.trusts = True
-    await until(lambda: len(looks) >= 2)
-
-    scene.collector._surplus_interval_s = 0
-    seen = len(looks)
-    await until(lambda: len(collections) >= collections.index(0) + seen + 10)
-    assert len(looks) <= seen + 1, "0: none"
-    await end_tasks([running])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from bookie_server.collection import surplus as surplus_module
 from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Disk
-from bookie_server.wire.messages import Section, Status
+from bookie_server.wire.messages import EntryList, Section, Status
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -27,6 +28,7 @@ from bookkeeper_metadata.bookies import (
 )
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.paths import Paths
@@ -36,7 +38,8 @@ from bookkeeper_metadata.underreplication import Underreplication
 from tests.doubles.bookies import Faults, FaultyClient
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
-from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
+from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation, losing_at_random
+from tests.doubles.waits import pass_turns, until
 
 ROOT = "/ledgers"
 OWN, MEMBER, OTHER = "b0:1", "b1:1", "b2:1"
@@ -309,3 +312,60 @@ async def test_many_are_looked_at_in_batches(scene: Scene, monkeypatch: pytest.M
     assert [each for each in scene.bookie.held_ledgers if scene.bookie.holds_entries(each)] == [
         kept
     ]
+
+
+async def test_a_member_that_hangs_is_waited_for_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.make(count=300)
+    asked: list[int] = []
+
+    async def hang(client: FaultyClient, ledger_id: int, _: int) -> EntryList:
+        asked.append(ledger_id)
+        await pass_turns(20)
+        return EntryList(Status.UNREACHABLE)
+
+    monkeypatch.setattr(FaultyClient, "list_page", hang)
+
+    assert await scene.dropper().drop() == 0
+
+    assert len(asked) <= surplus_module._READS_IN_FLIGHT
+
+
+async def test_it_looks_at_every_interval_while_the_metadata_is_believed(scene: Scene) -> None:
+    first = await scene.make()
+    believed = False
+    dropper = scene.dropper()
+    running = asyncio.create_task(dropper.run(interval_ms=1, is_metadata_believed=lambda: believed))
+    await asyncio.sleep(0.02)
+    assert scene.bookie.holds_entries(first)
+
+    believed = True
+    await until(lambda: not scene.bookie.holds_entries(first))
+    second = await scene.make()
+    await until(lambda: not scene.bookie.holds_entries(second))
+
+    await end_tasks([running])
+
+
+async def test_a_look_that_fails_is_followed_by_another(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    dropper = scene.dropper(MemoryStore(scene.store.tree, fault=losing_at_random(Random(1), 0.3)))
+    running = asyncio.create_task(dropper.run(interval_ms=1, is_metadata_believed=lambda: True))
+
+    await until(lambda: not scene.bookie.holds_entries(ledger_id))
+
+    await end_tasks([running])
+
+
+async def test_it_waits_for_a_collection_that_suspects_ledgers(scene: Scene) -> None:
+    ledger_id = await scene.make()
+    async with scene.bookie.suspicion:
+        await scene.bookie.suspect([5_000])
+        looking = asyncio.create_task(scene.dropper().drop())
+        await pass_turns(500)
+        assert await add(scene.bookie, section([b"x"], ledger_id=5_000)) is Status.LIMBO
+        assert scene.bookie.holds_entries(ledger_id)
+        await scene.bookie.suspect(())
+
+    assert await looking == 1

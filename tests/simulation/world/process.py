@@ -96,6 +96,7 @@ class Service:
     heals: bool
     connect: Connect
     collector: Collector | None = None
+    dropper: SurplusDropper | None = None
 
     async def prepare(self) -> Bookie:
         """The bookie on its directories, ready to answer."""
@@ -139,14 +140,9 @@ class Service:
             ledgers = LedgerStore(store, ROOT, random=self.random)
             marks = Underreplication(store, ROOT, random=self.random)
             peers = partial(Peers, BookieRegistry(store, ROOT), self.connect)
-            self.collector = Collector(
-                bookie,
-                counter,
-                ledgers,
-                surplus=SurplusDropper(bookie, self.name, ledgers, marks, peers),
-                interval_ms=settings.gc_interval_ms,
-                surplus_interval_ms=settings.surplus_check_interval_ms,
-            )
+            self.dropper = SurplusDropper(bookie, self.name, ledgers, marks, peers)
+            interval_ms = settings.gc_interval_ms
+            self.collector = Collector(bookie, counter, ledgers, interval_ms=interval_ms)
         return bookie
 
     async def serve(self, bookie: Bookie, machine: SimBookie) -> Exception | None:
@@ -177,6 +173,8 @@ class Service:
             collecting = self.collector.run()
             tasks.append(asyncio.create_task(collecting, name=f"collect-{self.name}"))
             ends.append(tasks[-1])  # type: ignore[arg-type]
+            tasks.append(asyncio.create_task(self._drop_surplus(), name=f"drop-{self.name}"))
+            ends.append(tasks[-1])  # type: ignore[arg-type]
         if self.heals and not self.is_sealed:
             keeping = self._keep_whole(bookie, machine)
             tasks.append(asyncio.create_task(keeping, name=f"keep-{self.name}"))
@@ -195,6 +193,15 @@ class Service:
         await bookie.wait_until_settled()
         await bookie.stop()
         return None
+
+    async def _drop_surplus(self) -> None:
+        collector, dropper = self.collector, self.dropper
+        assert collector is not None
+        assert dropper is not None
+        interval_ms = self.settings.surplus_check_interval_ms
+        await dropper.run(
+            interval_ms=interval_ms, is_metadata_believed=lambda: collector.is_metadata_believed
+        )
 
     async def _keep_whole(self, bookie: Bookie, machine: SimBookie) -> None:
         """Behind the registration, as the server does."""
