@@ -321,6 +321,7 @@ class BookieService:
             ledger_count=len(self._bookie.storage.contents.ledgers),
             disk_total_bytes=disk.total,
             disk_free_bytes=disk.free,
+            limbo_count=self._bookie.measures.limbo_count,
         )
         return codec.encode_info(info)
 

@@ -186,20 +186,22 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("bookie_id", "instance_id", "version", "ledger_count", "disk_total_bytes", "disk_free_bytes")
+    __slots__ = ("bookie_id", "instance_id", "version", "ledger_count", "disk_total_bytes", "disk_free_bytes", "limbo_count")
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_COUNT_FIELD_NUMBER: _ClassVar[int]
     DISK_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIMBO_COUNT_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     instance_id: str
     version: str
     ledger_count: int
     disk_total_bytes: int
     disk_free_bytes: int
-    def __init__(self, bookie_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., version: _Optional[str] = ..., ledger_count: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ...) -> None: ...
+    limbo_count: int
+    def __init__(self, bookie_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., version: _Optional[str] = ..., ledger_count: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., limbo_count: _Optional[int] = ...) -> None: ...
 
 class ListEntriesRequest(_message.Message):
     __slots__ = ("ledger_id", "first_entry", "ranges_max")

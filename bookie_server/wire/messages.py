@@ -166,7 +166,7 @@ class ReadLacReply:
 
 @dataclass(frozen=True, slots=True)
 class BookieInfo:
-    """A bookie's identity, and how full its disk is."""
+    """A bookie's identity, how full its disk is, and of how many ledgers it may have lost something."""
 
     bookie_id: str
     instance_id: str = ""
@@ -175,6 +175,8 @@ class BookieInfo:
     ledger_count: int = 0
     disk_total_bytes: int = 0
     disk_free_bytes: int = 0
+    limbo_count: int = 0
+    """Ledgers in limbo."""
 
 
 @dataclass(frozen=True, slots=True)

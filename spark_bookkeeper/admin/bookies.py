@@ -43,6 +43,7 @@ def _document(bookie: BookieStatus, info: BookieInfo | None) -> dict[str, Any]:
         "answers": answers,
         "version": info.version if info else None,
         "ledger_count": info.ledger_count if info else None,
+        "limbo_count": info.limbo_count if info else None,
         "disk_total_bytes": info.disk_total_bytes if info else None,
         "disk_free_bytes": info.disk_free_bytes if info else None,
     }

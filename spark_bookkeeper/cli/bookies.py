@@ -13,7 +13,7 @@ from spark_bookkeeper.cli.migration import decommission, recover
 from spark_bookkeeper.cli.options import cluster_options
 from spark_bookkeeper.cli.output import print_json, print_result, print_table, printable_size
 
-_COLUMNS = ("bookie", "address", "state", "by", "ledgers", "disk")
+_COLUMNS = ("bookie", "address", "state", "by", "ledgers", "limbo", "disk")
 
 
 @click.group()
@@ -54,7 +54,7 @@ def _row(bookie: Mapping[str, Any]) -> list[Any]:
         total, free = bookie["disk_total_bytes"], bookie["disk_free_bytes"]
         used_percent = 100 * (total - free) // total
         disk = f"{used_percent} % of {printable_size(total)}, {printable_size(free)} free"
-    keys = ("bookie_id", "address", "state", "readonly_by", "ledger_count")
+    keys = ("bookie_id", "address", "state", "readonly_by", "ledger_count", "limbo_count")
     return [*(bookie[key] for key in keys), disk]
 
 

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from bookie_server.core.shares import Share, shares_of
 from bookie_server.wire.digest import Digest, digest_for
 from bookie_server.wire.messages import ReadRequest, Status
+from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import (
     MetadataConflictError,
     MetadataCorruptError,
@@ -26,6 +27,7 @@ from bookkeeper_metadata.errors import (
     NoSuchLedgerError,
 )
 from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.recent import Recent
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -35,6 +37,8 @@ _LOGGER = logging.getLogger(__name__)
 LEDGERS_AT_ONCE = 64
 READS_PER_LEDGER = 5
 _READ_AGAIN_S = 1.0
+_RECENT_S = 1.0
+"""How old the answer may be to which bookies there are."""
 _BATCH = 1_000
 """Ledgers that are listed ahead of what is looked at."""
 SAYS_WHAT_IS_WANTED = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
@@ -128,10 +132,11 @@ async def find_ledgers_of(cluster: LedgerContext, bookie_id: str) -> list[int]:
 
 
 class CopyChecks:
-    """Asks bookies what they hold."""
+    """Asks bookies what they hold; one that is not there, and belongs to the cluster no more, holds nothing."""
 
     def __init__(self, cluster: LedgerContext) -> None:
         self._cluster = cluster
+        self._known = Recent(self._read_known, _RECENT_S)
 
     async def by_lists(self, ledger_id: int, metadata: LedgerMetadata) -> set[str]:
         """The bookies that do not list an entry they should hold."""
@@ -166,13 +171,17 @@ class CopyChecks:
         for share in shares_of(metadata):
             if not share.is_empty:
                 by_bookie.setdefault(share.bookie_id, []).append(share)
+        # An auditor waits for bookies that have cookies only.
+        gone = by_bookie.keys() - await self._known.get()
         await self._cluster.prepare(tuple(by_bookie))
         answers = await asyncio.gather(*(lacks(*asked) for asked in by_bookie.items()))
-        return {
-            bookie_id
-            for bookie_id, is_lacking in zip(by_bookie, answers, strict=True)
-            if is_lacking
-        }
+        found = zip(by_bookie, answers, strict=True)
+        return gone.union(bookie_id for bookie_id, is_lacking in found if is_lacking)
+
+    async def _read_known(self) -> set[str]:
+        # Registrations last: a bookie is registered behind its cookie.
+        cookies = await CookieStore(self._cluster.store, self._cluster.root).bookie_ids()
+        return {*cookies, *await self._cluster.registry.list_registered_ids()}
 
     async def _lacks(self, bookie_id: str, ledger_id: int, entry_id: int, digest: Digest) -> bool:
         request = ReadRequest(ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id)

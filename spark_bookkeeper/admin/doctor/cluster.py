@@ -110,6 +110,7 @@ def judge_cluster(facts: ClusterFacts) -> list[Finding]:
         *_metadata_service(facts),
         *_bookies(facts),
         *_restored(facts),
+        *_limbo(facts),
         *_disks(facts),
         *_quorums(facts),
         *_healing(facts),
@@ -179,6 +180,16 @@ def _restored(facts: ClusterFacts) -> Iterator[Finding]:
             "see which ledgers are missing, skip the ids that were given out since, and then "
             "`bookkeeper cookies accept`",
         )
+
+
+def _limbo(facts: ClusterFacts) -> Iterator[Finding]:
+    for bookie in facts.bookies:
+        if bookie["limbo_count"]:
+            yield warning(
+                f"limbo on {bookie['bookie_id']}",
+                f"it may have lost something of {bookie['limbo_count']} ledgers",
+                "nothing for those that are closed: auto-recovery copies what is missing; recover those whose writers are gone",
+            )
 
 
 def _disks(facts: ClusterFacts) -> Iterator[Finding]:

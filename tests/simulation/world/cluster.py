@@ -120,7 +120,9 @@ class World:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until every bookie that should serves, and is registered as what it takes."""
+        """Wait until every bookie that should serves, and is registered as what it takes: by itself, not by the
+        process before it, for a start may still fail.
+        """
         wanted = [bookie for name, bookie in self.bookies.items() if name not in self.kept_down]
         while not all(bookie.is_serving and self._is_registered_well(bookie) for bookie in wanted):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -132,7 +134,8 @@ class World:
             bookie.name in (self.tree.children(path) or [])
             for path in (paths.available, paths.readonly)
         )
-        return is_writable != is_readonly and bookie.takes_entries in (None, is_writable)
+        is_own = bookie.is_registered and is_writable != is_readonly
+        return is_own and bookie.takes_entries in (None, is_writable)
 
     def bookie_ended(self, bookie: SimBookie) -> None:
         """A supervisor starts it again after a while."""

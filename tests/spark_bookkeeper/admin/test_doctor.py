@@ -24,6 +24,7 @@ def bookie(number: int, **differently: Any) -> dict[str, Any]:
         "answers": True,
         "version": "1",
         "ledger_count": 7,
+        "limbo_count": 0,
         "disk_total_bytes": 100,
         "disk_free_bytes": 50,
     }
@@ -73,6 +74,13 @@ def test_a_bookie_that_is_ill_is_named(
     assert found.level is level
     assert words in found.found
     assert found.advice
+
+
+def test_ledgers_in_limbo_are_told() -> None:
+    found = judged(*(bookie(number) for number in range(4)), bookie(4, limbo_count=3))
+
+    assert found["limbo on b4:1"].level is Level.WARNING
+    assert "3 ledgers" in found["limbo on b4:1"].found
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,19 @@ async def test_a_gap_in_the_middle_is_found_by_lists_and_not_by_ends(scene: Scen
     assert await lacking(scene, "by_ends") == set()
 
 
+@pytest.mark.parametrize("by", ["by_lists", "by_ends"])
+async def test_a_member_that_was_forgotten_is_found(scene: Scene, by: str) -> None:
+    """Its cookie was deleted by force: no auditor waits for it, and its copies were missed by nobody."""
+    await write(scene, 20)
+    forgotten = scene.ensemble[1]
+    await scene.cluster.take_away(forgotten)
+    assert await lacking(scene, by) == set(), "it may come back"
+
+    await scene.cluster.cookies.delete(forgotten)
+
+    assert await lacking(scene, by) == {forgotten}
+
+
 @SHAPES
 async def test_of_what_is_whole_nothing_is_said(scene: Scene) -> None:
     await write(scene, 20)
