@@ -70,6 +70,7 @@ class Migration:
         self._on_progress = on_progress
         self._open_since_s: dict[int, tuple[Fragment, float]] = {}
         self._migrated = Migrated(bookie_id)
+        self._waited_for: set[int] = set()
 
     async def run(self) -> Migrated:
         """Move everything that can be moved.
@@ -104,7 +105,8 @@ class Migration:
         try:
             async with self._marks.lock(ledger_id, self._holder) as is_held:
                 if not is_held:
-                    return False  # somebody mends it
+                    self._say_waiting(ledger_id)
+                    return False
                 mended = await self._mender.mend(ledger_id)
                 if mended.open_fragment is not None:
                     mended = await self._take_over(mended, mended.open_fragment)
@@ -117,6 +119,12 @@ class Migration:
         migrated.moved += mended.is_whole
         self._on_progress(migrated)
         return mended.is_whole or bool(mended.left)
+
+    def _say_waiting(self, ledger_id: int) -> None:
+        """Once: it may be for long."""
+        if ledger_id not in self._waited_for:
+            self._waited_for.add(ledger_id)
+            _LOGGER.warning("somebody else mends a ledger: waited for; ledger_id=%d", ledger_id)
 
     async def _take_over(self, mended: Mended, fragment: Fragment) -> Mended:
         """Recover the ledger if its writer has had its time; else it is looked at again."""

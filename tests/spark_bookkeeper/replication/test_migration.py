@@ -8,8 +8,10 @@ import pytest
 
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from spark_bookkeeper.ledger.errors import LedgerFencedError
+from spark_bookkeeper.replication import migration
 from spark_bookkeeper.replication.migration import Migration
 from tests.doubles.cluster import ROOT
+from tests.doubles.waits import until
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
 from tests.spark_bookkeeper.replication.test_mending import assert_whole, lose, write
 from tests.spark_bookkeeper.replication.test_worker import marks_of
@@ -156,14 +158,19 @@ async def test_an_idle_writer_is_not_ended_where_nothing_is_gained(scene: Scene)
 
 
 @FIVE
-async def test_a_ledger_that_is_being_mended_is_waited_for(scene: Scene) -> None:
+async def test_a_ledger_that_is_being_mended_is_waited_for(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "_LOOK_AGAIN_S", 0.01)
     await write(scene, 5)
     leaving = scene.ensemble[0]
     lock = await marks_of(scene).try_lock(scene.ledger_id, "worker")
     assert lock is not None
 
     moving = asyncio.create_task(migration_of(scene, leaving).run())
+    await until(lambda: "waited for" in caplog.text)
     await asyncio.sleep(0.05)
+    assert caplog.text.count("waited for") == 1, "it is looked at again and again"
     assert await named(scene, leaving)
     await lock.release()
 
