@@ -42,6 +42,7 @@ from bookie_server.wire.messages import (
     SectionReply,
     Status,
     StoredReply,
+    run_id,
 )
 from bookie_server.wire.pieces import Pieces, is_piece
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -110,13 +111,20 @@ class BookieService:
         replies: list[SectionReply] = []
         wake, taken = asyncio.Event(), asyncio.Event()
         unanswered = 0
+        is_traced = _LOGGER.isEnabledFor(logging.DEBUG)
 
         def answer(frame: Frame, section: Section, status: Status) -> None:
             nonlocal unanswered
             unanswered -= 1
-            self._count_add(section, status, now_s() - frame.arrived_s)
+            took_s = now_s() - frame.arrived_s
+            self._count_add(section, status, took_s)
             frame.let_go()
             replies.append(section.reply(status))
+            if is_traced:
+                run = run_id(section.ledger_id, section.run.first_entry, section.run.last_entry)
+                _LOGGER.debug(
+                    "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * took_s
+                )
             wake.set()
 
         # One task sends: what becomes answerable while a message is on its way shares the next.

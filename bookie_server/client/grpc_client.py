@@ -80,7 +80,7 @@ class GrpcBookieClient(BookieClient):
         self._settings = settings
         self._addressee = encode_addressee(bookie_id, cluster_id)
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._writes = WriteStream(self._stream("Write"), settings)
+        self._writes = WriteStream(self._stream("Write"), settings, bookie_id)
         self._reads = ReadStream(self._stream("Read"), settings.read_timeout_ms)
         self._is_closed = False
 

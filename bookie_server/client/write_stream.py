@@ -12,6 +12,7 @@ its deadline passes, or when the bookie stays away longer than ``reconnect_timeo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ import grpc
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.limits import FRAME_SECTIONS_MAX
-from bookie_server.wire.messages import EncodedSection, SectionReply, Status
+from bookie_server.wire.messages import EncodedSection, SectionReply, Status, run_id
 from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.tasks import end_tasks
+
+_LOGGER = logging.getLogger(__name__)
 
 _Key = tuple[int, int, int, bool]
 _SWEEP_S = 0.05
@@ -52,9 +55,12 @@ class _Pending:
 class WriteStream:
     """One per bookie; all methods run on its event loop."""
 
-    def __init__(self, open_call: Callable[[], Any], settings: ConnectionSettings) -> None:
+    def __init__(
+        self, open_call: Callable[[], Any], settings: ConnectionSettings, bookie_id: str = ""
+    ) -> None:
         self._open_call = open_call
         self._settings = settings
+        self._bookie_id = bookie_id
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[_Pending] = deque()
         self._unsent_bytes = 0
@@ -200,6 +206,11 @@ class WriteStream:
             frame.unanswered -= 1
             if frame.unanswered == 0:
                 self._frames_in_flight -= 1
+        if _LOGGER.isEnabledFor(logging.DEBUG):
+            run = run_id(*pending.key[:3])
+            _LOGGER.debug(
+                "add ended. run=%s bookie_id=%s status=%s", run, self._bookie_id, status.name
+            )
         pending.done(status)
 
     def _sweep(self) -> None:

@@ -73,6 +73,11 @@ class EncodedSection:
     data: bytes
 
 
+def run_id(ledger_id: int, first_entry: int, last_entry: int) -> str:
+    """What a section is called in the logs of its client and of every bookie it is sent to, e.g. ``7:0-99``."""
+    return f"{ledger_id}:{first_entry}-{last_entry}"
+
+
 @dataclass(frozen=True, slots=True)
 class SectionReply:
     """A bookie's answer to one section, which its ledger, first and last entry identify."""

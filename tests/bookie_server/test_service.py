@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -250,3 +251,23 @@ async def test_a_reply_that_cannot_be_encoded_is_answered(
         reply = await client.read(ReadRequest(ledger_id=7, first_entry=0, last_entry=3))
 
     assert reply.missing == (IdRange(0, 3, Status.UNKNOWN),)
+
+
+async def test_one_run_finds_what_became_of_an_add_at_both_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "bookie_server")
+    async with serving(tmp_path, GrpcBookieClient) as (bookie, client, _):
+        assert await write(client, encoded_section([b"x"] * 3)) is Status.OK
+        assert await bookie.fence(7, KEY) is Status.OK
+        assert await write(client, encoded_section([b"y"], 3)) is Status.FENCED
+
+    said = {
+        (record.name.rpartition(".")[2], record.args[0], record.args[-2:])  # type: ignore[index]
+        for record in caplog.records
+        if "run=" in record.msg
+    }
+    assert {(where, run) for where, run, _ in said} == {
+        (where, run) for where in ("service", "write_stream") for run in ("7:0-2", "7:3-3")
+    }
+    assert ("write_stream", "7:3-3", ("b:1", "FENCED")) in said
