@@ -17,9 +17,9 @@ async def until(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     """Let everything else run until ``holds``.
 
     Raises:
-        TimeoutError: it did not within ``limit_s``.
+        TimeoutError: it did not within ``limit_s``, more under load.
     """
-    async with asyncio.timeout(limit_s):
+    async with asyncio.timeout(seconds(limit_s)):
         while not holds():  # noqa: ASYNC110 - another process or a timer is waited for
             await asyncio.sleep(0.001)
 
