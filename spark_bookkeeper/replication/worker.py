@@ -34,6 +34,8 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 _LOGGER = logging.getLogger(__name__)
 _RECENT_S = 1.0
 """How long a walk through the marks may go on that somebody has disabled."""
+_NEWS_S = 60.0
+"""What failed is tried again for bookies' coming and going at most so often; a first one counts at once."""
 
 
 @dataclass(slots=True)
@@ -73,8 +75,11 @@ class ReplicationWorker:
         self._measures = measures or ReplicationMeasures()
         self._waiting: dict[int, _Waiting] = {}
         self._is_enabled = Recent(marks.is_enabled, _RECENT_S)
-        self._there = frozenset[str](), frozenset[str]()
+        self._there: tuple[frozenset[str], frozenset[str]] | None = None
         """Bookies that were registered at the last look, and those of them that took new entries."""
+        self._has_news = False
+        """Some came or went, and what failed was not tried again since."""
+        self._news_count_at_s = 0.0
 
     async def run(self) -> None:
         """Mend whatever is marked, for ever, but for while auto-recovery is disabled."""
@@ -175,9 +180,13 @@ class ReplicationWorker:
         registered = await self._cluster.registry.list_registered_ids()
         there = frozenset(registered), frozenset(await self._cluster.usable_bookies())
         before, self._there = self._there, there
-        if there == before:
+        if there != before:
+            self._has_news = before is not None
+            self._mender.look_around()
+        # One that comes and goes must not have all be tried at every look.
+        if not self._has_news or self._now_s() < self._news_count_at_s:
             return
-        self._mender.look_around()
+        self._has_news, self._news_count_at_s = False, self._now_s() + _NEWS_S
         for waiting in self._waiting.values():
             if waiting.delay_ms:
                 waiting.until_s, waiting.delay_ms = 0, 0

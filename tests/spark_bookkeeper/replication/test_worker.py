@@ -290,6 +290,37 @@ async def test_nothing_is_mended_while_auto_recovery_is_disabled(scene: Scene) -
     await assert_whole(scene)
 
 
+async def test_a_bookie_that_comes_and_goes_has_nothing_be_tried_at_every_look(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(ReplicationWorker, "_now_s", staticmethod(lambda: now_s))
+    await write(scene, 5)
+    lost = await lose_and_mark(scene)
+    flapping, *_ = others = [each for each in scene.ensemble if each != lost]
+    scene.cluster.set_faults(*others, read_status=Status.UNKNOWN)
+    worker = worker_of(scene, replace(AT_ONCE, retry_ms_min=3_600_000, retry_ms_max=3_600_000))
+
+    def tries() -> int:
+        return sum("still lacks" in record.msg for record in caplog.records)
+
+    await worker.look()
+    first = tries()
+    for _ in range(10):
+        await scene.cluster.take_away(flapping)
+        await worker.look()
+        await scene.cluster.bring_back(flapping)
+        await worker.look()
+        now_s += 1
+    assert tries() <= first + 1
+    before = tries()
+
+    now_s += 60
+    await worker.look()
+
+    assert tries() == before + 1, "what came last was not forgotten"
+
+
 async def test_what_failed_is_tried_again_as_soon_as_a_bookie_comes(scene: Scene) -> None:
     await write(scene, 5)
     lost = await lose_and_mark(scene)
