@@ -197,7 +197,8 @@ class Model:
             case Fence(ledger_id):
                 self.fenced.add(ledger_id)
             case ExplicitLac(ledger_id, packet):
-                self.packets[ledger_id] = packet
+                # The ids of a dropped ledger begin anew here; a LAC that is known only grows.
+                self.packets[ledger_id] = max(packet, self.packets.get(ledger_id, b""))
             case Tombstone(first, last):
                 self.tombstones.update(range(first, last + 1))
                 for ledger_id in range(first, last + 1):
