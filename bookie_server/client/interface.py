@@ -67,7 +67,7 @@ class BookieClient(ABC):
             page = await self.list_page(ledger_id, first_entry)
             held += page.held
             if page.status not in (Status.OK, Status.LIMBO) or not page.next_entry:
-                return EntryList(page.status, tuple(held))
+                return EntryList(page.status, tuple(held), damaged_count=page.damaged_count)
             if page.next_entry <= first_entry:
                 return EntryList(Status.UNKNOWN, tuple(held))  # it would go on for ever
             first_entry = page.next_entry

@@ -1,7 +1,7 @@
 """What a bookie may say about entries it does not return.
 
 ``NO_ENTRY`` and ``NO_LEDGER`` are made here and nowhere else: one of them where it is not true
-truncates a ledger (Apache #2908, #2612). A ledger in limbo, a storage whose damage has not been
+truncates a ledger (Apache #2908, #2612). A ledger in limbo or dropped, a storage whose damage has not been
 assigned to ledgers yet, a ledger that was deleted, and a copy that cannot be read are all UNKNOWN.
 """
 
@@ -17,7 +17,8 @@ def status_of_absence(
     handle: LedgerHandleState | None, *, is_storage_damaged: bool, is_deleted: bool = False
 ) -> Status:
     """The answer for an entry that this bookie does not store."""
-    if is_storage_damaged or is_deleted or (handle is not None and handle.is_limbo):
+    is_unsure = handle is not None and (handle.is_limbo or handle.is_dropped)
+    if is_storage_damaged or is_deleted or is_unsure:
         return Status.UNKNOWN
     return Status.NO_LEDGER if handle is None else Status.NO_ENTRY
 

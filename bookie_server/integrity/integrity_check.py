@@ -7,7 +7,7 @@ and whoever mends marked ledgers sends it what it lacks. A ledger leaves limbo o
 * metadata that was read through a sync behind the durable limbo says CLOSED, so no add is to come and no recovery asks;
 * every entry that any of its fragments assigns to this bookie is in the index, and was read from the disk then.
 
-From then on it is fenced here: a fence may be among what was lost, and a closed ledger has no writer. A
+Of one that names this bookie nowhere it goes on denying nothing, for a restored copy of the metadata may name it. From then on it is fenced here: a fence may be among what was lost, and a closed ledger has no writer. A
 ledger that is not closed stays in limbo, for nobody recovers one only for that. What no other bookie can
 serve is never sent, and so keeps its ledger in limbo. Source: Apache ``DataIntegrityCheckImpl``, which recovers
 the ledgers that are open.
@@ -119,7 +119,7 @@ class IntegrityCheck:
         while self._complete:
             ledger_id, shares = self._complete.popitem()
             if not self._bookie.is_deleted(ledger_id) and await self._can_read(ledger_id, shares):
-                self._end_limbo(ledger_id)
+                self._end_limbo(ledger_id, has_share=bool(shares))
                 ended += 1
         return ended
 
@@ -217,8 +217,8 @@ class IntegrityCheck:
         again_s = asyncio.get_running_loop().time() + delay_s
         self._unreadable[ledger_id] = _Unreadable(again_s, delay_s)
 
-    def _end_limbo(self, ledger_id: int) -> None:
-        self._bookie.end_limbo(ledger_id)
+    def _end_limbo(self, ledger_id: int, *, has_share: bool) -> None:
+        self._bookie.end_limbo(ledger_id, has_share=has_share)
         self._limbo.discard(ledger_id)
         self._unreadable.pop(ledger_id, None)
 

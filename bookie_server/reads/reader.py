@@ -132,12 +132,13 @@ class Reader:
     def list_entries(self, request: ListRequest) -> EntryList:
         """List stored entries, but those known to be damaged, a page at a time.
 
-        LIMBO: of the others nothing can be said, but they are welcome. UNKNOWN: nothing at all.
+        LIMBO, of a dropped ledger as well: of the others nothing can be said, but they are welcome. UNKNOWN: nothing at all.
         """
         ledger_id = request.ledger_id
         absence = self._absence(ledger_id)
         handle = self._contents.ledgers.get(ledger_id)
-        is_limbo = handle is not None and handle.is_limbo and not self._contents.is_damaged
+        is_unsure = handle is not None and (handle.is_limbo or handle.is_dropped)
+        is_limbo = is_unsure and not self._contents.is_damaged
         if absence is not Status.NO_ENTRY and not is_limbo:
             return EntryList(absence)
         whole = Status.LIMBO if is_limbo else Status.OK
@@ -148,7 +149,7 @@ class Reader:
         for ids in self._contents.entry_ids(ledger_id, request.first_entry):
             # A ledger of a hundred GiB is one range, and a million places.
             if (places := places + 1) > _LIST_PLACES_MAX and request.ranges_max:
-                return EntryList(whole, tuple(held), next_entry=ids[0])
+                return EntryList(whole, tuple(held), ids[0], len(damaged))
             sound = [each for each in ids if each not in damaged] if damaged else ids
             for first, size in consecutive(sound):
                 last = first + size - 1
@@ -159,8 +160,8 @@ class Reader:
                 else:
                     # To a client that cannot go on from there the list would seem to be whole.
                     status = whole if request.ranges_max else Status.UNKNOWN
-                    return EntryList(status, tuple(held), next_entry=first)
-        return EntryList(whole, tuple(held))
+                    return EntryList(status, tuple(held), first, len(damaged))
+        return EntryList(whole, tuple(held), damaged_count=len(damaged))
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(

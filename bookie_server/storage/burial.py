@@ -9,13 +9,15 @@ from the reserve. A reader that planned before meets a log that is gone, and pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.handle_state import says_dropped
 from bookie_server.storage.logs.entry_log import file_name, ledgers_in, log_ids
 
 _LOGGER = logging.getLogger(__name__)
@@ -31,10 +33,8 @@ class BurialPlan:
     """Per directory: logs that no row names any more."""
     emptied_logs: tuple[tuple[int, ...], ...]
     """Per directory: of those, the ones whose living entries a compaction has copied."""
-    drops: frozenset[int] = frozenset()
-    """Dropped ledgers, of which no index has that yet."""
-    dropped: frozenset[int] = frozenset()
-    """Those of which the indexes have it; in logs that no row names they count as deleted, as the others do."""
+    drops: Mapping[int, LedgerHandleState] = field(default_factory=dict)
+    """Dropped ledgers of which no index has that yet, and what is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,6 @@ class BurialResult:
     """Could not be looked at: to be tried again."""
     kept: tuple[tuple[int, ...], ...]
     """Hold ledgers that are not deleted: to be tried again when more are."""
-    drops: frozenset[int] = frozenset()
-    """The plan's."""
 
 
 class UnusedLogs:
@@ -64,15 +62,13 @@ class UnusedLogs:
         """Those that hold ledgers which are not deleted yet."""
         self._unread: list[set[int]] = [set() for _ in indexes]
         """Those that could not be looked at."""
-        self._dropped = frozenset[int]()
-        """Ledgers that were dropped since the start; what is left of them in unused logs is no one's."""
 
     def on_compacted(self, directory_index: int, log_ids: Collection[int]) -> None:
         """What could be read of these logs lies elsewhere now: they may go once no row names them."""
         self._compacted[directory_index].update(log_ids)
 
     def plan_burial(
-        self, tombstones: Sequence[tuple[int, int]], drops: Collection[int] = ()
+        self, tombstones: Sequence[tuple[int, int]], drops: Mapping[int, LedgerHandleState]
     ) -> BurialPlan | None:
         """What there is to bury; ``None`` if that is nothing."""
         if tombstones or drops:
@@ -87,27 +83,25 @@ class UnusedLogs:
             )
             for is_emptied in (False, True)
         )
-        return BurialPlan(tuple(tombstones), dead, emptied, frozenset(drops), self._dropped)
+        return BurialPlan(tuple(tombstones), dead, emptied, drops)
 
     def finish_burial(self, result: BurialResult) -> None:
         """Keep what is to be tried again."""
-        self._dropped = self._dropped.union(result.drops)
         for number in range(len(self._indexes)):
             self._unread[number].update(result.unread[number])
             self._kept[number].update(result.kept[number])
             self._kept[number].difference_update(result.deleted[number])
             self._compacted[number].difference_update(result.emptied[number])
 
-    def on_checkpoint(self, *, has_buried: bool, dropped: Collection[int] = ()) -> None:
+    def on_checkpoint(self, *, has_buried: bool) -> None:
         """Look again at what could not be looked at: now and then, for a disk that fails fails again.
 
-        A checkpoint that ``has_buried`` ledgers has them in every index now: what was kept may hold no others.
-        Nor does an index find anything of the ``dropped`` ones there.
+        A checkpoint that ``has_buried`` ledgers, or dropped some, has them in every index now: what was kept may hold
+        no others.
         """
-        self._dropped = self._dropped.union(dropped)
         self._note(self._unread)
         self._unread = [set() for _ in self._indexes]
-        if has_buried or dropped:
+        if has_buried:
             self._note(self._kept)
 
     def return_burial(self, plan: BurialPlan) -> None:
@@ -128,10 +122,11 @@ def delete_unused(
     emptied: Sequence[int],
     *,
     buried: LedgerRanges,
-    dropped: frozenset[int] = frozenset(),
+    handles: Mapping[int, bytes],
     instance_id: bytes,
 ) -> dict[str, tuple[int, ...]]:
-    """Delete those of the ``dead`` logs that hold ``buried`` or ``dropped`` ledgers only, and the ``emptied`` ones.
+    """Delete those of the ``dead`` logs that hold ``buried`` ledgers only, and such as ``handles`` say were dropped,
+    and the ``emptied`` logs.
 
     Returns logs by what became of them, as the fields of a :class:`BurialResult`. No row names the others
     either, but a burial is not why: one may hold the last copy of what damage took from an index; so
@@ -156,7 +151,7 @@ def delete_unused(
             continue
         if log_id in emptied:
             became["emptied"].append(log_id)
-        elif dropped.union(buried.members(ledger_ids)).issuperset(ledger_ids):
+        elif all(id in buried or says_dropped(handles.get(id, b"\0")) for id in ledger_ids):
             became["deleted"].append(log_id)
         else:
             became["kept"].append(log_id)

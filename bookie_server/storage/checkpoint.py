@@ -103,8 +103,9 @@ class Checkpoints:
         """
         with self._failing("burial"):
             if plan.tombstones or plan.drops:
+                handles = {id: encode_handle_state(handle) for id, handle in plan.drops.items()}
                 for index in self._indexes:
-                    delta = IndexDelta(index.state, {}, tombstones=list(plan.tombstones))
+                    delta = IndexDelta(index.state, {}, handles, list(plan.tombstones))
                     delta.dropped = sorted(plan.drops)
                     index.commit(delta)
             ends = [
@@ -114,14 +115,13 @@ class Checkpoints:
                     plan.dead_logs[index.index],
                     plan.emptied_logs[index.index],
                     buried=index.tombstones,
-                    dropped=plan.dropped | plan.drops,
+                    handles=index.handles,
                     instance_id=self._instance_id,
                 )
                 for index in self._indexes
             ]
         names = ("deleted", "emptied", "unread", "kept")
-        found = {name: tuple(end[name] for end in ends) for name in names}
-        return BurialResult(**found, drops=plan.drops)
+        return BurialResult(**{name: tuple(end[name] for end in ends) for name in names})
 
     def compact(self, directory_index: int, log_ids: Sequence[int]) -> Rewritten:
         """Copy what lives of some logs into a new one; blocks. The old ones are buried later.

@@ -150,7 +150,8 @@ class Contents:
             case Drop(ledger_id):
                 self._forget([ledger_id])
                 self._dropped.add(ledger_id)
-                self._handle_of(ledger_id, journal_index).is_fenced = True
+                handle = self._handle_of(ledger_id, journal_index)
+                handle.is_fenced = handle.is_dropped = True
 
     def may_drop(self, ledger_id: int) -> bool:
         """Whether what should be here of the ledger is known, and all that is rests in entry logs."""
@@ -245,11 +246,12 @@ class Contents:
         self.is_damaged = False
         self._is_state_dirty = True
 
-    def end_limbo(self, ledger_id: int) -> None:
+    def end_limbo(self, ledger_id: int, *, has_share: bool) -> None:
         """A closed ledger, which has no writer any more, is whole here; durable after the next checkpoint."""
         invariant(not self.is_damaged, "what is missing is known")
         handle = self._touch(ledger_id)
         handle.is_limbo, handle.is_fenced = False, True
+        handle.is_dropped = handle.is_dropped or not has_share
 
     def _touch(self, ledger_id: int) -> LedgerHandleState:
         """The ledger's handle state to change, a new one if need be; the next checkpoint stores it."""
@@ -321,13 +323,12 @@ class Contents:
         for index, rows in zip(self._indexes, result.rows_by_directory, strict=True):
             index.add_rows(rows, self.tombstones)
         self._snapshot = None
-        self._unused.on_checkpoint(
-            has_buried=bool(result.plan.tombstones), dropped=result.plan.dropped
-        )
+        self._unused.on_checkpoint(has_buried=bool(result.plan.tombstones or result.plan.dropped))
 
     def begin_burial(self) -> BurialPlan | None:
         """What of deleted and dropped ledgers is left on the disks; ``None`` if that is nothing."""
-        tombstones, drops = self._new_tombstones, self._dropped
+        tombstones = self._new_tombstones
+        drops = {ledger_id: replace(self.ledgers[ledger_id]) for ledger_id in self._dropped}
         self._new_tombstones, self._dropped = [], set()
         return self._unused.plan_burial(tombstones, drops)
 
@@ -338,7 +339,7 @@ class Contents:
     def return_burial(self, plan: BurialPlan) -> None:
         """There was no room for it: it is to be tried again, as the same burial or another one."""
         self._new_tombstones = [*plan.tombstones, *self._new_tombstones]
-        self._dropped |= plan.drops
+        self._dropped.update(self.ledgers.keys() & plan.drops)
         self._unused.return_burial(plan)
 
     def move_rows(self, directory_index: int, moved: dict[int, Moved]) -> None:

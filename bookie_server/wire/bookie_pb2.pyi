@@ -214,11 +214,13 @@ class ListEntriesRequest(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., ranges_max: _Optional[int] = ...) -> None: ...
 
 class ListEntriesReply(_message.Message):
-    __slots__ = ("status", "held", "next_entry")
+    __slots__ = ("status", "held", "next_entry", "damaged_count")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     NEXT_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
     status: Status
     held: _containers.RepeatedCompositeFieldContainer[IdRange]
     next_entry: int
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., held: _Optional[_Iterable[_Union[IdRange, _Mapping[str, object]]]] = ..., next_entry: _Optional[int] = ...) -> None: ...
+    damaged_count: int
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., held: _Optional[_Iterable[_Union[IdRange, _Mapping[str, object]]]] = ..., next_entry: _Optional[int] = ..., damaged_count: _Optional[int] = ...) -> None: ...

@@ -270,6 +270,7 @@ def encode_entry_list(entries: EntryList) -> bytes:
         status=entries.status.name,
         held=[_id_range_to_wire(part) for part in entries.held],
         next_entry=entries.next_entry,
+        damaged_count=entries.damaged_count,
     ).SerializeToString()
 
 
@@ -280,6 +281,7 @@ def parse_entry_list(data: bytes) -> EntryList:
         status_from_wire(message.status),
         tuple(_id_range_from_wire(part) for part in message.held),
         message.next_entry,
+        message.damaged_count,
     )
 
 

@@ -205,3 +205,5 @@ class EntryList:
     held: tuple[IdRange, ...] = ()
     next_entry: int = 0
     """Ids from here on are not listed yet; 0: all are."""
+    damaged_count: int = 0
+    """Entries of the ledger that are stored and could not be read when they were looked at last; none is listed."""

@@ -13,7 +13,6 @@ Source: Apache ``ReadLastConfirmedOp``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
@@ -36,7 +35,7 @@ from spark_bookkeeper.ledger.errors import (
 from spark_bookkeeper.ledger.fetch import verified_runs
 from spark_bookkeeper.ledger.protocol.doubt import ANSWERS, Doubt, Holding
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress
+from spark_bookkeeper.ledger.protocol.recovery_rules import NOTHING, FenceProgress, GivenUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ async def read_last_confirmed(
     metadata: LedgerMetadata,
     *,
     is_fencing: bool,
-    given_up: AbstractSet[int] = frozenset(),
+    given_up: GivenUp = NOTHING,
 ) -> int:
     """The highest LAC a coverage of the last ensemble knows; -1 if none confirmed anything.
 
@@ -86,7 +85,7 @@ async def _ask_once(
     cluster: LedgerContext,
     ledger_id: int,
     metadata: LedgerMetadata,
-    given_up: AbstractSet[int],
+    given_up: GivenUp,
     *,
     is_fencing: bool,
 ) -> int:
@@ -169,16 +168,20 @@ async def look_into(cluster: LedgerContext, ledger_id: int, metadata: LedgerMeta
     async def ask(bookie_id: str) -> Holding:
         client = cluster.client(bookie_id)
         listed = await client.list_entries(ledger_id)
-        if listed.status not in ANSWERS or not listed.held:
+        if listed.status not in ANSWERS:
+            return Holding(bookie_id, listed.status)
+        if listed.damaged_count:
+            return Holding(bookie_id, Status.UNKNOWN, listed.held)
+        if not listed.held:
             return Holding(bookie_id, listed.status)
         last_entry = listed.held[-1].last_entry
         request = ReadRequest(ledger_id=ledger_id, first_entry=last_entry, last_entry=last_entry)
         good, _ = verified_runs(await client.read(request), request, digest)
         if not good:
-            return Holding(bookie_id, listed.status, last_entry)
+            return Holding(bookie_id, Status.UNKNOWN, listed.held)
         known = parse_header(good[0].data, good[0].offsets[0]).last_add_confirmed
         # A copy of re-replication's may carry a LAC that is not below itself: a claim, and no proof.
         proved = known if NO_ENTRY_ID <= known < last_entry else NO_ENTRY_ID
-        return Holding(bookie_id, listed.status, last_entry, proved)
+        return Holding(bookie_id, listed.status, listed.held, proved)
 
     return Doubt(tuple(await asyncio.gather(*map(ask, ensemble))))

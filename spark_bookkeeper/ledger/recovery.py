@@ -28,7 +28,12 @@ from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.ledger.errors import LedgerRecoveryError, UnauthorizedError
+from spark_bookkeeper.ledger.errors import (
+    DigestMismatchError,
+    EntryUnreadableError,
+    LedgerRecoveryError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.doubt import NO_DOUBT, Doubt
@@ -121,7 +126,7 @@ class _Recovery:
     ) -> None:
         ensemble = versioned.metadata.last_fragment.ensemble
         self._doubt = doubt
-        self._given_up = doubt.positions_in(ensemble)
+        self._given_up = doubt.given_up_in(ensemble)
         self._cluster = cluster
         self._ledger_id = ledger_id
         self._versioned = versioned
@@ -231,10 +236,20 @@ class _Recovery:
         return None if isinstance(outcome, Stop) else outcome
 
     async def _length_up_to(self, last_entry: int) -> int:
-        """The cumulative length at an entry that needed no recovery, read from its header."""
-        if last_entry == NO_ENTRY_ID:
-            return 0
+        """The cumulative length at an entry that needed no recovery, read from its header.
+
+        Where an operator has given up what is lost, that of the last entry near it that can be read: less than it was.
+        """
         fetcher = FragmentFetcher(self._cluster, self._ledger_id, self._quorum, self._digest)
-        fragment = self._metadata.fragment_of(last_entry)
-        (run,) = await fetcher.fetch(fragment, last_entry, last_entry, turn=0)
-        return parse_header(run.data, run.offsets[0]).length
+        entry_id, step = last_entry, 1
+        while entry_id > NO_ENTRY_ID:
+            fragment = self._metadata.fragment_of(entry_id)
+            try:
+                (run,) = await fetcher.fetch(fragment, entry_id, entry_id, turn=0)
+            except (EntryUnreadableError, DigestMismatchError):
+                if not self._given_up:
+                    raise
+                entry_id, step = entry_id - step, 2 * step
+            else:
+                return parse_header(run.data, run.offsets[0]).length
+        return 0

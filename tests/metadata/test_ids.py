@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from bookkeeper_metadata import ids as ids_module
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ids import SKIPPED_MAX, LedgerIds
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -23,9 +24,11 @@ async def store() -> MemoryStore:
     return store
 
 
+@pytest.mark.parametrize("at_once", [7, 200, 10_000])
 async def test_the_next_ledger_has_the_first_id_beyond_those_that_were_skipped(
-    store: MemoryStore,
+    store: MemoryStore, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ids_module, "_ROUND", at_once)
     ids, ledgers = LedgerIds(store, Paths(ROOT)), LedgerStore(store, ROOT, random=Random(1))
 
     skipped = await ids.skip_past(200)

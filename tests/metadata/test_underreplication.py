@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.election import AuditorElection
-from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.errors import MetadataCorruptError, MetadataUnavailableError
 from bookkeeper_metadata.paths import LEDGER_ID_MAX, Paths, PeriodicCheck, marked_ledger
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.operations import Node
@@ -193,6 +193,24 @@ async def test_a_lock_goes_with_its_holder(store: MemoryStore) -> None:
     await gone.close()
 
     assert await over(store).try_lock(7, "b1:3181") is not None
+
+
+async def test_a_lock_that_could_not_be_given_back_is_kept_in_mind_until_it_is(
+    store: MemoryStore,
+) -> None:
+    faulty = MemoryStore(store.tree)
+    marks = over(faulty)
+    async with marks.lock(7, "b0:3181") as is_held:
+        assert is_held
+        faulty.fault = lambda operation, path: Fault.LOST_REQUEST if operation == "delete" else None
+    with pytest.raises(MetadataUnavailableError):
+        await marks.release_left()
+    assert await over(store).list_locked_ledgers() == {7}
+
+    faulty.fault = None
+    await marks.release_left()
+
+    assert await over(store).list_locked_ledgers() == set()
 
 
 # -- whether, and when --------------------------------------------------------------------------------

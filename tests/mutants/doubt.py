@@ -27,13 +27,31 @@ mutant(
     "an answer that never came counts as that of a bookie in limbo",
     _RULES,
     "test_what_is_given_up_ends_a_ledger_only_if_every_bookie_has_said_that_it_has_nothing",
-).edit(EntryReadResult.no_copy, {"status is Status.UNKNOWN and ": ""})
+).edit(EntryReadResult.no_copy, {"status is Status.UNKNOWN and not": "not"})
 mutant(
     "anybody_is_given_up",
     "what a sound bookie cannot read at the moment is given up",
     _DOUBT,
-    "test_what_cannot_be_read_where_it_is_is_not_given_up",
-).edit(Doubt.positions_in, {"if each.status is Status.LIMBO": ""})
+    "test_what_a_sound_bookie_neither_gives_nor_denies_is_not_given_up",
+).edit(Doubt.given_up_in, {" if each.status is Status.LIMBO": ""})
+mutant(
+    "listed_entries_given_up",
+    "an entry is given up that a bookie lists and cannot give at the moment",
+    _DOUBT,
+    "test_what_a_bookie_lists_and_cannot_give_now_is_not_given_up",
+).edit(EntryReadResult.no_copy, {"and not _may_have(self.given_up.get(position), self.entry_id)": "and position in self.given_up"})  # fmt: skip
+mutant(
+    "damage_is_loss",
+    "entries are given up that a bookie has and cannot read",
+    _DOUBT,
+    "test_a_bookie_that_cannot_read_some_of_what_it_has_is_none_that_has_lost_it",
+).edit(look_into, {"if listed.damaged_count:": "if False:"})
+mutant(
+    "anything_is_an_answer",
+    "a bookie that does not know what it has counts as one that has lost it",
+    _DOUBT,
+    "test_only_a_bookie_that_says_what_it_has_is_not_silent[Status.UNKNOWN]",
+).edit(Doubt.silent, {"each.status not in ANSWERS": "each.status is Status.UNREACHABLE"})
 mutant(
     "silence_is_a_fence",
     "a bookie that is given up counts as fenced though it did not answer",

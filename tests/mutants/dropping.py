@@ -6,7 +6,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.admission import Admission
-from bookie_server.storage.burial import UnusedLogs, delete_unused
+from bookie_server.storage.burial import delete_unused
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.index.directory import DirectoryIndex
@@ -138,33 +138,45 @@ mutant(
     "what a bookie denies its former writer may add",
     _SURPLUS,
     "test_it_may_come_again_and_stays_then",
-).edit(Contents._apply, {"self._dropped.add(ledger_id)\nself._handle_of(ledger_id, journal_index).is_fenced = True": "self._dropped.add(ledger_id)"}).edit(
+).edit(Contents._apply, {"handle.is_fenced = handle.is_dropped = True": "handle.is_dropped = True"}).edit(
     Admission.on_durable, {"if state.fence_ticket == ticket": "if False"}
 )  # fmt: skip
-mutant(
-    "log_gone_before_its_index",
-    "a log goes which an index on the disk names still",
-    _DROPPING,
-    "test_a_burial_without_room_is_made_again",
-).edit(UnusedLogs.plan_burial, {"if tombstones or drops:": "self._dropped = self._dropped.union(drops)\nif tombstones or drops:"})  # fmt: skip
 mutant(
     "drops_without_room_forgotten",
     "drops that a full disk had no room for are in no index later",
     _DROPPING,
     "test_a_burial_without_room_is_made_again",
-).edit(Contents.return_burial, {"self._dropped |= plan.drops": "pass"})
+).edit(Contents.return_burial, {"self._dropped.update(self.ledgers.keys() & plan.drops)": "pass"})
 mutant(
-    "earlier_drops_forgotten",
-    "a log of two dropped ledgers stays, since each was dropped by itself",
+    "dropped_ledger_denied",
+    "a bookie proves by its denial that an entry never was which it dropped",
+    _COPIES,
+    "test_what_was_dropped_is_not_denied_to_who_has_an_older_copy_of_the_metadata[(2, 2, 2)-1-]",
+).edit(Contents._apply, {"handle.is_fenced = handle.is_dropped = True": "handle.is_fenced = True"})
+mutant(
+    "limbo_ends_in_denials",
+    "limbo of a ledger that others hold ends, and what it lost is denied",
+    _COPIES,
+    "test_limbo_of_a_ledger_that_others_hold_ends_without_a_denial",
+).edit(Contents.end_limbo, {"handle.is_dropped = handle.is_dropped or not has_share": "pass"})
+mutant(
+    "drop_in_the_first_directory",
+    "a burial writes a drop into the first index alone",
     _DROPPING,
-    "test_ledgers_that_are_dropped_one_after_the_other_give_their_common_log_back",
-).edit(UnusedLogs.finish_burial, {"self._dropped.union(result.drops)": "result.drops"})
+    "test_what_is_dropped_is_so_in_every_directory[bury]",
+).edit(Checkpoints.bury, {"delta.dropped = sorted(plan.drops)": "delta.dropped = sorted(plan.drops) if index.index == 0 else []"})  # fmt: skip
+mutant(
+    "drop_in_the_first_directory_of_a_checkpoint",
+    "a checkpoint writes a drop into the first index alone",
+    _DROPPING,
+    "test_what_is_dropped_is_so_in_every_directory[checkpoint]",
+).edit(Checkpoints._write_directory, {"delta.dropped = sorted(plan.dropped)": "delta.dropped = sorted(plan.dropped) if index.index == 0 else []"})  # fmt: skip
 mutant(
     "drops_count_for_nothing",
     "a log of dropped ledgers is taken for what damage has left",
     _DROPPING,
     "test_a_log_goes_once_all_of_it_is_dropped[False]",
-).edit(delete_unused, {"dropped.union(buried": "frozenset().union(buried"})
+).edit(delete_unused, {' or says_dropped(handles.get(id, b"\\0"))': ""})
 mutant(
     "drop_takes_what_came_behind_it",
     "a start that finds a drop in an index forgets what came again with it",

@@ -7,7 +7,7 @@ import struct
 from bookie_server.core.handle_state import LedgerHandleState
 
 _HANDLE = struct.Struct(">BhhqHI")
-_FENCED, _LIMBO, _KEYED, _HAS_LAC = 1, 2, 4, 8
+_FENCED, _LIMBO, _KEYED, _HAS_LAC, _DROPPED = 1, 2, 4, 8, 16
 
 
 MASTER_KEY_SIZE_MAX = 0xFFFF
@@ -23,6 +23,7 @@ def encode_handle_state(handle: LedgerHandleState) -> bytes:
         | _LIMBO * handle.is_limbo
         | _KEYED * (key is not None)
         | _HAS_LAC * (packet is not None)
+        | _DROPPED * handle.is_dropped
     )
     key, packet = key or b"", packet or b""
     lac = handle.last_add_confirmed
@@ -41,7 +42,7 @@ def decode_handle_state(content: bytes) -> LedgerHandleState:
     if len(content) < _HANDLE.size:
         raise ValueError(f"handle state of {len(content)} bytes")
     flags, journal, directory, lac, key_size, packet_size = _HANDLE.unpack_from(content)
-    if len(content) != _HANDLE.size + key_size + packet_size or flags > 15:
+    if len(content) != _HANDLE.size + key_size + packet_size or flags > 31:
         raise ValueError(f"handle state of {len(content)} bytes; flags={flags}")
     key = content[_HANDLE.size : _HANDLE.size + key_size]
     packet = content[_HANDLE.size + key_size :]
@@ -49,8 +50,14 @@ def decode_handle_state(content: bytes) -> LedgerHandleState:
         master_key=key if flags & _KEYED else None,
         is_fenced=bool(flags & _FENCED),
         is_limbo=bool(flags & _LIMBO),
+        is_dropped=bool(flags & _DROPPED),
         explicit_lac=packet if flags & _HAS_LAC else None,
         last_add_confirmed=lac,
         journal_index=journal,
         directory_index=directory,
     )
+
+
+def says_dropped(content: bytes) -> bool:
+    """Whether an encoded state is of a ledger that was dropped; of thousands it takes no time."""
+    return bool(content[0] & _DROPPED)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import IdRange, Status
 from bookkeeper_metadata.model import NO_ENTRY_ID
+from spark_bookkeeper.ledger.protocol.recovery_rules import GivenUp
 
 ANSWERS = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
 """Of a list of entries: the bookie says what it has."""
@@ -24,11 +25,16 @@ class Holding:
 
     bookie_id: str
     status: Status
-    """LIMBO: it may have lost entries. Other than OK and NO_LEDGER: what it has is not known."""
-    last_entry: int = NO_ENTRY_ID
-    """The highest that it has."""
+    """LIMBO: it may have lost entries. Other than OK and NO_LEDGER: what it has is not known, or cannot all be read."""
+    held: tuple[IdRange, ...] = ()
+    """What it lists, ascending."""
     last_add_confirmed: int = NO_ENTRY_ID
-    """That this entry proves."""
+    """That the highest of these proves."""
+
+    @property
+    def last_entry(self) -> int:
+        """The highest that it has."""
+        return self.held[-1].last_entry if self.held else NO_ENTRY_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +58,12 @@ class Doubt:
         """Those of which is not known what they have."""
         return tuple(each for each in self.holdings if each.status not in ANSWERS)
 
-    def positions_in(self, ensemble: Sequence[str]) -> frozenset[int]:
-        """Of the bookies in limbo."""
-        in_limbo = {each.bookie_id for each in self.holdings if each.status is Status.LIMBO}
-        return frozenset(at for at, bookie_id in enumerate(ensemble) if bookie_id in in_limbo)
+    def given_up_in(self, ensemble: Sequence[str]) -> GivenUp:
+        """What those in limbo list, by their positions."""
+        in_limbo = {
+            each.bookie_id: each.held for each in self.holdings if each.status is Status.LIMBO
+        }
+        return {at: in_limbo[id] for at, id in enumerate(ensemble) if id in in_limbo}
 
 
 NO_DOUBT = Doubt()

@@ -15,8 +15,8 @@ Source: BookKeeperProtocol.tla; Apache ``ReadLastConfirmedOp``, ``LedgerRecovery
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, unique
 
@@ -26,11 +26,15 @@ from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
+GivenUp = Mapping[int, Sequence[IdRange]]
+"""By position in the ensemble: what a bookie has listed whose other entries are given up."""
+NOTHING: GivenUp = {}
+
 
 class FenceProgress:
     """Answers to a (fencing) LAC read of one ensemble; ``given_up`` as in :class:`EntryReadResult`."""
 
-    def __init__(self, quorum: QuorumConfig, given_up: AbstractSet[int] = frozenset()) -> None:
+    def __init__(self, quorum: QuorumConfig, given_up: GivenUp = NOTHING) -> None:
         self._quorum = quorum
         self._given_up = given_up
         self._answered: set[int] = set()
@@ -78,14 +82,14 @@ class ReadResult(Enum):
 class EntryReadResult:
     """The write set's answers about one entry of a fenced ledger, and what follows from them.
 
-    ``given_up``: positions of bookies that may have lost entries, and an operator has decided that what they
-    cannot give is lost. Then the ledger ends before an entry that no bookie of its write set has, if each of
-    them has said so; none may be silent.
+    ``given_up``: by the positions of bookies that may have lost entries, what they list; an operator has decided that
+    the rest is lost. Then the ledger ends before an entry that no bookie of its write set has, if each of
+    them has said so; none may be silent, nor unable to give what it has listed.
     """
 
     quorum: QuorumConfig
     entry_id: int
-    given_up: AbstractSet[int] = frozenset()
+    given_up: GivenUp = field(default_factory=dict)
     has_copy: bool = False
     negatives: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
@@ -100,7 +104,7 @@ class EntryReadResult:
         self._from_write_set(position)
         if status.is_evidence_of_absence:
             self.negatives.add(position)
-        elif status is Status.UNKNOWN and position in self.given_up:
+        elif status is Status.UNKNOWN and not _may_have(self.given_up.get(position), self.entry_id):
             self.lost.add(position)
 
     @property
@@ -119,6 +123,14 @@ class EntryReadResult:
             position in self.quorum.write_set(self.entry_id),
             "only bookies of its write set answer for an entry",
         )
+
+
+def _may_have(listed: Sequence[IdRange] | None, entry_id: int) -> bool:
+    """Whether a bookie may have the entry that it does not give; ``None``: it has not said what it has."""
+    if listed is None:
+        return True
+    at = bisect_left(listed, entry_id, key=lambda part: part.last_entry)
+    return at < len(listed) and listed[at].first_entry <= entry_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +166,7 @@ class RecoveryWindow:
         quorum: QuorumConfig,
         first_entry: int,
         last_entry: int,
-        given_up: AbstractSet[int] = frozenset(),
+        given_up: GivenUp = NOTHING,
     ) -> None:
         self._quorum = quorum
         self._given_up = given_up

@@ -27,7 +27,7 @@ from bookkeeper_metadata.bookies import (
     Endpoint,
 )
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
@@ -174,6 +174,34 @@ async def test_what_a_member_does_not_show_is_kept(scene: Scene, trouble: str) -
 
     assert scene.bookie.holds_entries(ledger_id)
     assert (await scene.ledgers.read(ledger_id)).version == 0
+
+
+async def test_each_part_of_what_a_member_should_hold_counts(scene: Scene) -> None:
+    """It has the last fragment, and nothing of the one before."""
+    two = replace(OTHERS, fragments=(Fragment(0, (MEMBER,)), Fragment(1, (MEMBER,)))).in_recovery()
+    ledger_id, _ = await scene.ledgers.create(two.closed(1, 2))
+    assert await add(scene.bookie, section([b"x", b"y"], ledger_id=ledger_id)) is Status.OK
+    last = section([b"y"], 1, ledger_id=ledger_id, length_before=1)
+    assert await add(scene.member, last) is Status.OK
+    scene.rest()
+
+    assert await scene.dropper().drop() == 0
+
+
+async def test_a_ledger_that_is_deleted_meanwhile_keeps_no_other(scene: Scene) -> None:
+    first, *_ = made = [await scene.make() for _ in range(3)]
+    over = ScriptedStore(scene.store.tree)
+
+    async def delete(operation: str, path: str) -> None:
+        if operation == "put":
+            over.before = None
+            with suppress(NoSuchLedgerError):
+                await scene.ledgers.delete(first)
+
+    over.before = delete
+
+    assert await scene.dropper(over).drop() >= 2
+    assert not any(scene.bookie.holds_entries(each) for each in made[1:])
 
 
 async def test_a_member_in_limbo_that_has_everything_is_enough(scene: Scene) -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
+from bookie_server.core.absence import status_of_absence
 from bookie_server.core.records import Add, Drop, Replace, Tombstone
 from bookie_server.storage.disk.errors import NoRoomError
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.handle_state import says_dropped
 from bookie_server.storage.logs.entry_log import log_ids
-from tests.simulation.kit.storage_model import Model, open_small, read_all, run_of, started
+from bookie_server.wire.messages import Status
+from tests.simulation.kit.storage_model import (
+    INSTANCE,
+    Model,
+    open_small,
+    read_all,
+    run_of,
+    started,
+)
 
 _LEDGERS = "/ledgers0"
 
@@ -66,6 +78,62 @@ def test_ledgers_that_are_dropped_one_after_the_other_give_their_common_log_back
         model.bury()
 
     assert logs(model) == []
+
+
+def test_a_log_of_ledgers_that_were_dropped_before_and_behind_a_start_goes() -> None:
+    model = filled()
+    model.write([Drop(1)])
+    model.checkpoint()
+    model.bury()
+    model.restart()
+    model.write([Drop(2)])
+    model.checkpoint()
+
+    model.bury()
+
+    assert logs(model) == []
+
+
+def test_a_start_gives_the_space_of_what_was_dropped_back_though_a_ledger_is_in_limbo() -> None:
+    model = filled()
+    model.storage.contents.set_limbo([9])
+    for ledger_id in (1, 2):
+        model.write([Drop(ledger_id)])
+    model.checkpoint()
+    assert logs(model) == [1, 2], "it ended right behind its last checkpoint"
+
+    model.restart()
+
+    assert logs(model) == []
+
+
+@pytest.mark.parametrize("makes_durable", [Model.checkpoint, Model.bury])
+def test_what_is_dropped_is_so_in_every_directory(makes_durable: Callable[[Model], None]) -> None:
+    model = started(directories=2)
+    for ledger_id in range(1, 5):
+        model.write([Add(run_of(ledger_id, range(3)))])
+    model.checkpoint()
+    for ledger_id in range(1, 5):
+        model.write([Drop(ledger_id)])
+
+    makes_durable(model)
+    # The journals tell of it as well, as long as another index needs them: not so here.
+    for index in model.storage.checkpoints._indexes:
+        index.close()
+        again = DirectoryIndex(model.files, index.directory, index.index, INSTANCE)
+        again.load()
+        assert not again.rows
+        assert all(says_dropped(again.handles[each]) for each in range(1, 5))
+
+
+def test_what_is_absent_of_a_dropped_ledger_is_not_denied() -> None:
+    model = filled()
+    model.write([Drop(1)])
+
+    for _ in range(2):
+        handle = model.storage.contents.ledgers[1]
+        assert status_of_absence(handle, is_storage_damaged=False) is Status.UNKNOWN
+        model.restart()
 
 
 def test_a_start_finds_a_drop_in_the_journal_and_in_the_index() -> None:

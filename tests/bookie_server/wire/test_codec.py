@@ -191,7 +191,7 @@ def test_small_messages_round_trip() -> None:
         ReadLacReply(Status.NO_LEDGER),
     ):
         assert codec.parse_read_lac_reply(codec.encode_read_lac_reply(lac)) == lac
-    held = EntryList(Status.OK, (IdRange(0, 4, Status.OK),))
+    held = EntryList(Status.OK, (IdRange(0, 4, Status.OK),), 7, 2)
     assert codec.parse_entry_list(codec.encode_entry_list(held)) == held
     info = BookieInfo("b:1", "cluster", "0.1", 3, 100, 50, 2)
     assert codec.parse_info(codec.encode_info(info)) == info

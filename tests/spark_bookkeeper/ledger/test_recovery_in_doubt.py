@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import IdRange, ReadReply, Status
+from bookie_server.wire.stripe import EVERY_ID
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.pace import LoopPace
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError, UnauthorizedError
+from spark_bookkeeper.ledger.protocol.doubt import Doubt, Holding
 from tests.doubles.records import add, section
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers, read_all
 
@@ -115,7 +118,7 @@ async def test_it_ends_at_a_hole_and_says_what_lies_behind(scene: Scene) -> None
 
     assert doubt.last_entry == 3
     assert closed.last_entry == 0
-    assert doubt.positions_in(scene.ensemble) == {1, 2}
+    assert doubt.given_up_in(scene.ensemble) == {1: (), 2: ()}
 
 
 @BY_TWO
@@ -157,6 +160,18 @@ async def test_what_cannot_be_read_where_it_is_is_not_given_up(scene: Scene) -> 
 
 
 @BY_TWO
+async def test_what_a_sound_bookie_neither_gives_nor_denies_is_not_given_up(scene: Scene) -> None:
+    await write(scene, 10)
+    await wipe(scene, 0, 1)
+    scene.faults[2].alter_read = lambda reply: replace(
+        reply, missing=tuple(replace(each, status=Status.UNKNOWN) for each in reply.missing)
+    )
+
+    with pytest.raises(LedgerRecoveryError):
+        await scene.client.recover_with_losses(scene.ledger_id)
+
+
+@BY_TWO
 async def test_a_ledger_that_can_be_recovered_loses_nothing(scene: Scene) -> None:
     await write(scene, 10)
     await wipe(scene, 0)
@@ -170,3 +185,75 @@ async def test_another_ones_ledger_is_left_alone(scene: Scene) -> None:
     with pytest.raises(UnauthorizedError):
         await scene.client.recover_with_losses(scene.ledger_id, password=b"wrong")
     assert (await scene.metadata()).state.name == "OPEN"
+
+
+@BY_TWO
+async def test_what_a_bookie_lists_and_cannot_give_now_is_not_given_up(scene: Scene) -> None:
+    """It is in limbo, and its disk has a bad moment between the list and the reads."""
+    await write(scene, 10)
+    await wipe(scene, 0, 1)
+    third = scene.cluster.bookies[scene.ensemble[2]]
+    third.storage.contents.set_limbo([scene.ledger_id])
+    scene.faults[2].alter_read = only_the_last
+
+    with pytest.raises(LedgerRecoveryError):
+        await scene.client.recover_with_losses(scene.ledger_id)
+
+    assert not (await scene.metadata()).is_closed
+    scene.faults[2].alter_read = None
+    assert (await scene.client.recover_with_losses(scene.ledger_id)).last_entry == 9
+
+
+def only_the_last(reply: ReadReply) -> ReadReply:
+    """Let the look at what the bookie has succeed, which asks for one entry, and nothing else."""
+    is_one = sum(map(len, reply.runs)) == 1
+    return reply if is_one else ReadReply((), (IdRange(0, 1 << 40, Status.UNKNOWN),), -1)
+
+
+@BY_TWO
+async def test_a_bookie_that_cannot_read_some_of_what_it_has_is_none_that_has_lost_it(
+    scene: Scene,
+) -> None:
+    await write(scene, 10)
+    await wipe(scene, 0, 1)
+    name = scene.ensemble[2]
+    third = scene.cluster.bookies[name]
+    third.storage.checkpoint_now()
+    third.storage.contents.set_limbo([scene.ledger_id])
+    (log,) = scene.cluster.place_of(name).rglob("*.log")
+    whole = log.read_bytes()
+    log.write_bytes(b"\xff" * len(whole))
+
+    with pytest.raises(LedgerRecoveryError, match=name):
+        await scene.client.recover_with_losses(scene.ledger_id)
+
+    # A scrub finds it, and from then on it is left out of the list: it may be readable again.
+    await third.verifier.verify(scene.ledger_id, 0, 9, EVERY_ID)
+    doubt = await scene.client.doubt_of_ledger(scene.ledger_id)
+    assert [each.bookie_id for each in doubt.silent] == [name]
+    log.write_bytes(whole)
+    await third.verifier.look_again(scene.ledger_id, LoopPace(0))
+    assert (await scene.client.recover_with_losses(scene.ledger_id)).last_entry == 9
+
+
+@BY_TWO
+@pytest.mark.cluster(bookies=4)
+async def test_a_ledger_whose_length_is_lost_with_an_entry_is_ended(scene: Scene) -> None:
+    """One bookie is dead for good, the ensemble has changed for it, and then the others lose their disks."""
+    await write(scene, 10)
+    scene.fail(0)
+    await scene.writer.append(b"x")
+    await scene.settle_adds()
+    assert len((await scene.metadata()).fragments) == 2
+    await wipe(scene, 0, 1, 2)
+
+    closed = await scene.client.recover_with_losses(scene.ledger_id)
+
+    assert (closed.last_entry, closed.length) == (9, 0)
+
+
+@pytest.mark.parametrize("status", [Status.UNKNOWN, Status.DELETED, Status.UNREACHABLE])
+def test_only_a_bookie_that_says_what_it_has_is_not_silent(status: Status) -> None:
+    holdings = (Holding("a", Status.LIMBO), Holding("b", status), Holding("c", Status.OK))
+
+    assert [each.bookie_id for each in Doubt(holdings).silent] == ["b"]

@@ -9,13 +9,18 @@ import pytest
 
 from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
+from bookie_server.core.absence import status_of_absence
+from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.underreplication import Underreplication
+from spark_bookkeeper.ledger.errors import LedgerRecoveryError
 from spark_bookkeeper.replication.mending import LedgerMender
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers, read_all
+from tests.spark_bookkeeper.replication.test_limbo_ends import integrity_of
 from tests.spark_bookkeeper.replication.test_mending import assert_whole, mend, write
 
 FIVE = pytest.mark.cluster(bookies=5)
@@ -90,3 +95,56 @@ async def test_a_reader_with_old_metadata_finds_everything_where_it_is_now(scene
         assert await drop(scene, each) == 1
 
     assert await read_all(reader) == numbers(50)
+
+
+@FIVE
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+@pytest.mark.parametrize(("quorums", "away"), [((2, 2, 2), 1), ((3, 3, 2), 2)], ids=str)
+async def test_what_was_dropped_is_not_denied_to_who_has_an_older_copy_of_the_metadata(
+    scene: Scene, away: int, restarts: bool
+) -> None:
+    """It is open in the backup, on bookies that have dropped it since: a recovery would have ended it before its entries."""
+    await scene.writer.append_many(numbers(10))
+    await scene.settle_adds()
+    store, paths = scene.cluster.store, Paths(scene.client.cluster.root)
+    path = next(each for each in store.tree.paths() if paths.ledger_id(each) == scene.ledger_id)
+    backup, before = await store.get(path), scene.ensemble
+    await scene.writer.close()
+    for late in before[:away]:
+        await scene.cluster.take_away(late)
+        assert (await mend(scene)).is_whole
+        await scene.cluster.bring_back(late)
+        assert await drop(scene, late) == 1
+        if restarts:
+            await scene.cluster.bookies[late].stop()
+            await scene.cluster.restart_bookie(late)
+    now = await store.get(path)
+    assert backup is not None
+    assert now is not None
+    await store.put(path, backup.value, now.version)
+
+    client = scene.cluster.client(9)
+    if away == 2:
+        with pytest.raises(LedgerRecoveryError):
+            await client.open_ledger(scene.ledger_id, recovery=True)
+        # Who is left can be asked by an operator.
+        await client.recover_with_losses(scene.ledger_id)
+    reader = await client.open_ledger(scene.ledger_id, recovery=True)
+
+    assert await read_all(reader) == numbers(10)
+
+
+@FIVE
+async def test_limbo_of_a_ledger_that_others_hold_ends_without_a_denial(scene: Scene) -> None:
+    await write(scene, 5)
+    other = next(each for each in scene.cluster.bookies if each not in scene.ensemble)
+    bookie = scene.cluster.bookies[other]
+    bookie.storage.contents.set_limbo([scene.ledger_id])
+    check = await integrity_of(scene, other)
+
+    await check.look()
+    assert await check.read() == 1
+
+    handle = bookie.storage.contents.ledgers[scene.ledger_id]
+    assert not handle.is_limbo
+    assert status_of_absence(handle, is_storage_damaged=False) is Status.UNKNOWN

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import IdRange, Status
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -136,7 +136,7 @@ ANSWERS = (Status.OK, Status.NO_ENTRY, Status.UNKNOWN, Status.UNREACHABLE, Statu
 
 
 def test_a_bookie_given_up_is_shut_out_by_its_limbo_but_not_by_its_silence() -> None:
-    progress = FenceProgress(QUORUM, given_up={0, 1})
+    progress = FenceProgress(QUORUM, given_up={0: (), 1: ()})
     progress.on_answer(0, Status.UNKNOWN, -1)
     progress.on_answer(1, Status.UNREACHABLE, -1)
     assert not progress.is_covered
@@ -150,10 +150,15 @@ def test_a_bookie_given_up_is_shut_out_by_its_limbo_but_not_by_its_silence() -> 
 
 @pytest.mark.parametrize("answers", [*product(ANSWERS, repeat=3)])
 @pytest.mark.parametrize("given_up", [set(), {0}, {0, 1}, {0, 1, 2}], ids=str)
+@pytest.mark.parametrize(
+    "listed",
+    [(), (IdRange(0, 6, Status.OK), IdRange(8, 9, Status.OK)), (IdRange(3, 7, Status.OK),)],
+    ids=["nothing", "others", "it"],
+)
 def test_what_is_given_up_ends_a_ledger_only_if_every_bookie_has_said_that_it_has_nothing(
-    answers: tuple[Status, ...], given_up: set[int]
+    answers: tuple[Status, ...], given_up: set[int], listed: tuple[IdRange, ...]
 ) -> None:
-    entry = EntryReadResult(QUORUM, 7, given_up)
+    entry = EntryReadResult(QUORUM, 7, dict.fromkeys(given_up, listed))
     for position, status in enumerate(answers):
         if status is Status.OK:
             entry.copy(position)
@@ -162,7 +167,8 @@ def test_what_is_given_up_ends_a_ledger_only_if_every_bookie_has_said_that_it_ha
 
     denials = answers.count(Status.NO_ENTRY)
     has_nothing = [
-        status is Status.NO_ENTRY or (status is Status.UNKNOWN and position in given_up)
+        status is Status.NO_ENTRY
+        or (status is Status.UNKNOWN and position in given_up and (not listed or len(listed) == 2))
         for position, status in enumerate(answers)
     ]
     if Status.OK in answers:
