@@ -111,20 +111,13 @@ class BookieService:
         replies: list[SectionReply] = []
         wake, taken = asyncio.Event(), asyncio.Event()
         unanswered = 0
-        is_traced = _LOGGER.isEnabledFor(logging.DEBUG)
 
         def answer(frame: Frame, section: Section, status: Status) -> None:
             nonlocal unanswered
             unanswered -= 1
-            took_s = now_s() - frame.arrived_s
-            self._count_add(section, status, took_s)
+            self._count_add(section, status, now_s() - frame.arrived_s)
             frame.let_go()
             replies.append(section.reply(status))
-            if is_traced:
-                run = run_id(section.ledger_id, section.run.first_entry, section.run.last_entry)
-                _LOGGER.debug(
-                    "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * took_s
-                )
             wake.set()
 
         # One task sends: what becomes answerable while a message is on its way shares the next.
@@ -345,6 +338,11 @@ class BookieService:
             measures.added_bytes += section.run.size_bytes
         else:
             measures.adds.add(seconds, status.name)
+        if _LOGGER.isEnabledFor(logging.DEBUG):
+            run = run_id(section.ledger_id, section.run.first_entry, section.run.last_entry)
+            _LOGGER.debug(
+                "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * seconds
+            )
 
     async def _refuse(self, context: Any, error: codec.MalformedFrameError) -> None:
         await self._abort(context, *self._refusal_of_malformed(error))

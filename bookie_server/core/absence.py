@@ -17,8 +17,8 @@ def status_of_absence(
     handle: LedgerHandleState | None, *, is_storage_damaged: bool, is_deleted: bool = False
 ) -> Status:
     """The answer for an entry that this bookie does not store."""
-    is_unsure = handle is not None and (handle.is_limbo or handle.is_dropped)
-    if is_storage_damaged or is_deleted or is_unsure:
+    may_have_lost = handle is not None and (handle.is_limbo or handle.is_dropped)
+    if is_storage_damaged or is_deleted or may_have_lost:
         return Status.UNKNOWN
     return Status.NO_LEDGER if handle is None else Status.NO_ENTRY
 

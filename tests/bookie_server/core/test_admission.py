@@ -76,9 +76,6 @@ class Scene:
     def add(self, who: str, first: int, count: int = 1, **how: Any) -> None:
         self.run(self.admission.add(section(first, count, **how), self.teller(who)))
 
-    def drop(self, who: str) -> None:
-        self.run(self.admission.drop(7, self.teller(who)))
-
     def fence(self, who: str, key: bytes = KEY) -> None:
         self.run(self.admission.fence(7, key, self.teller(who)))
 
@@ -327,34 +324,6 @@ def test_a_deleted_ledger_is_not_created_again_by_a_late_add(scene: Scene) -> No
 
     assert {status for _, status in scene.told} == {Status.DELETED}
     assert scene.persists == []
-
-
-def test_a_drop_waits_for_what_is_on_its_way_and_takes_no_add_from_then_on(scene: Scene) -> None:
-    scene.add("first", 0)
-    scene.sync()
-    scene.fence("late recoverer")
-    scene.admission.suspect([7])
-    scene.drop("too early")
-    scene.sync()
-
-    scene.drop("drop")
-    scene.admission.suspect([])
-    scene.add("writer", 1)
-    scene.fence("recoverer")
-    assert scene.told == [
-        ("first", Status.OK),
-        ("too early", Status.BUSY),
-        ("late recoverer", Status.OK),
-        ("writer", Status.FENCED),
-    ]
-    scene.sync()
-
-    assert scene.told[4:] == [("drop", Status.OK), ("recoverer", Status.OK)]
-
-
-def test_nothing_is_dropped_that_may_get_entries_at_any_moment(scene: Scene) -> None:
-    with pytest.raises(InvariantViolation):
-        scene.drop("not suspected")
 
 
 def test_an_explicit_lac_waits_for_no_sync_also_when_fenced(scene: Scene) -> None:

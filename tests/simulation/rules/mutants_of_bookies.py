@@ -76,7 +76,7 @@ mutant("corrupt_noentry", "#2908: a damaged copy is denied", "I12", "I1").edit(
 )
 
 mutant("limbo_forgotten", "BP-46, #2612: a disk that lost entries denies them", "I12", "I1").edit(
-    status_of_absence, {" or (handle is not None and handle.is_limbo)": ""}
+    status_of_absence, {" or may_have_lost": ""}
 )
 
 _IN_LIMBO = "handle is not None and handle.is_limbo"

@@ -73,7 +73,7 @@ mutant(
     "S2",
 ).edit(_Recovery.replay, {"apply(group.records": f"apply({_OTHERS}"})
 
-_IN_DOUBT = "is_storage_damaged or is_deleted or (handle is not None and handle.is_limbo)"
+_IN_DOUBT = "is_storage_damaged or is_deleted or may_have_lost"
 mutant(
     "limbo_denies", "a bookie whose files were damaged answers as if nothing had happened", "I12"
 ).edit(status_of_absence, {_IN_DOUBT: "False"})
