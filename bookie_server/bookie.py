@@ -222,12 +222,12 @@ class Bookie:
         """The ledgers of which entries, or a fence, may have been lost here."""
         return [each for each, handle in self._contents.ledgers.items() if handle.is_limbo]
 
-    def end_limbo(self, ledger_id: int, *, has_share: bool) -> None:
-        """The ledger is closed, and its entries are here: from now on the bookie may deny what it has not, if it ``has_share``.
+    def end_limbo(self, ledger_id: int, *, may_deny: bool) -> None:
+        """The ledger is closed, and its entries are here: from now on it may deny what it has not, if ``may_deny``.
 
         Lost with a crash before the next checkpoint, for which limbo is only longer.
         """
-        self._contents.end_limbo(ledger_id, has_share=has_share)
+        self._contents.end_limbo(ledger_id, may_deny=may_deny)
 
     # -- deleting ---------------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ class CheckpointLoop:
         elif error is None:
             result = burying.result()
             self._contents.finish_burial(result)
-            if plan.tombstones:
+            if plan.tombstones or plan.drops:
                 self._compaction.on_deleted()
             deleted, emptied = (sum(map(len, logs)) for logs in (result.deleted, result.emptied))
             self._measures.deleted_logs += deleted + emptied

@@ -54,15 +54,15 @@ class Peers:
         return all(await asyncio.gather(*asked))
 
     async def _holds(self, bookie_id: str, ledger_id: int, shares: list[Share]) -> bool:
+        wanted = [share for share in shares if not share.is_empty]
+        if not wanted:
+            return True
         address = self._addresses.get(bookie_id)
         if address is None or bookie_id in self._silent:
             return False
         client = self._clients.get(bookie_id)
         if client is None:
             client = self._clients[bookie_id] = self._connect(bookie_id, address)
-        wanted = [share for share in shares if not share.is_empty]
-        if not wanted:
-            return True
         listed = await client.list_entries(ledger_id)
         if listed.status is Status.UNREACHABLE:
             self._silent.add(bookie_id)

@@ -24,7 +24,11 @@ from collections.abc import Callable, Sequence
 from bookie_server.bookie import Bookie
 from bookie_server.collection.peers import Peers
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
+from bookkeeper_metadata.errors import (
+    MetadataCorruptError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+)
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -35,6 +39,7 @@ _LOGGER = logging.getLogger(__name__)
 _BATCH = 1_000
 _READS_IN_FLIGHT = 64
 _DROPS_IN_FLIGHT = 8
+_FIRST_S = 600.0
 _LOOK_AGAIN_S = 60.0
 
 
@@ -58,12 +63,16 @@ class SurplusDropper:
 
     async def run(self, *, interval_ms: int, is_metadata_believed: Callable[[], bool]) -> None:
         """Look at every interval, until cancelled, but not at metadata that is a restored copy."""
+        interval_s = interval_ms / 1000
+        # Soon at first: a bookie that is often started would never come to it.
+        next_s = asyncio.get_running_loop().time() + min(interval_s, _FIRST_S)
         while True:
-            await asyncio.sleep(interval_ms / 1000)
-            while not is_metadata_believed():  # noqa: ASYNC110 - a collection finds out, at its own pace
-                await asyncio.sleep(min(interval_ms / 1000, _LOOK_AGAIN_S))
+            await asyncio.sleep(min(interval_s, _LOOK_AGAIN_S))
             try:
-                await self.drop()
+                await self._marks.release_left()
+                if is_metadata_believed() and asyncio.get_running_loop().time() >= next_s:
+                    await self.drop()
+                    next_s = asyncio.get_running_loop().time() + interval_s
             except BookKeeperError as error:
                 _LOGGER.warning("copies too many are not known now. detail=%s", error)
 
@@ -73,7 +82,6 @@ class SurplusDropper:
         Raises:
             MetadataUnavailableError: what is too much is not known; what is dropped is dropped.
         """
-        await self._marks.release_left()
         held = await asyncio.to_thread(sorted, self._bookie.held_ledgers)
         dropped = 0
         for at in range(0, len(held), _BATCH):
@@ -113,6 +121,10 @@ class SurplusDropper:
         named = {bookie for fragment in metadata.fragments for bookie in fragment.ensemble}
         if not metadata.is_closed or self._bookie_id in named:
             return None
+        last_entry = self._bookie.storage.contents.last_entry(ledger_id)
+        if last_entry is None or last_entry > metadata.last_entry:
+            # It was ended before entries that are here: at an operator's word, it may be, and in error.
+            return None
         return known if await peers.hold_all(ledger_id, metadata) else None
 
     async def _drop_one(self, ledger_id: int, known: Versioned) -> bool:
@@ -123,8 +135,8 @@ class SurplusDropper:
                     and await self._marks.read(ledger_id) is None
                     and await self._ledgers.renew(ledger_id, known)
                 )
-            except MetadataCorruptError:
-                return False  # a mark that nobody understands
+            except (MetadataCorruptError, MetadataUnavailableError):
+                return False  # a mark that nobody understands, or it is not known; the next look finds out
             # From the metadata's answer to the drop's admission nothing is awaited.
             if not is_renewed or await self._bookie.drop(ledger_id) is not Status.OK:
                 return False

@@ -21,7 +21,7 @@ class LedgerHandleState:
     """Records of this ledger may have been lost, a fence among them: the bookie must neither answer
     that it lacks one nor take its writer's adds."""
     is_dropped: bool = False
-    """The copy here was one too many, and was dropped, or its limbo ended while others were to hold it. What is absent
+    """The copy here was one too many, and was dropped, or its limbo ended while others were to hold a part of it. What is absent
     may well exist: nothing is denied, for metadata that is restored from a backup may name this bookie again."""
     explicit_lac: bytes | None = None
     """The latest explicit LAC packet, as its writer signed it."""

@@ -7,8 +7,9 @@ and whoever mends marked ledgers sends it what it lacks. A ledger leaves limbo o
 * metadata that was read through a sync behind the durable limbo says CLOSED, so no add is to come and no recovery asks;
 * every entry that any of its fragments assigns to this bookie is in the index, and was read from the disk then.
 
-Of one that names this bookie nowhere it goes on denying nothing, for a restored copy of the metadata may name it. From then on it is fenced here: a fence may be among what was lost, and a closed ledger has no writer. A
-ledger that is not closed stays in limbo, for nobody recovers one only for that. What no other bookie can
+From then on it is fenced here: a fence may be among what was lost, and a closed ledger has no writer. What a ledger
+has lost here of fragments that others are to hold now is denied never: metadata restored from a backup may name this bookie
+for them. A ledger that is not closed stays in limbo, for nobody recovers one only for that. What no other bookie can
 serve is never sent, and so keeps its ledger in limbo. Source: Apache ``DataIntegrityCheckImpl``, which recovers
 the ledgers that are open.
 
@@ -35,6 +36,7 @@ from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.underreplication import Underreplication
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ class IntegrityCheck:
         self._clock_ms = clock_ms
         # Limbo begins before a bookie answers anybody, and never later.
         self._limbo = set(bookie.ledgers_in_limbo())
-        self._complete: dict[int, Sequence[Share]] = {}
+        self._complete: dict[int, LedgerMetadata] = {}
         """Closed ledgers in limbo of which the index knows all that should be here: to be read."""
         self._unreadable: dict[int, _Unreadable] = {}
 
@@ -117,9 +119,11 @@ class IntegrityCheck:
         """Read what the looks found to be complete; returns for how many ledgers limbo ended."""
         ended = 0
         while self._complete:
-            ledger_id, shares = self._complete.popitem()
-            if not self._bookie.is_deleted(ledger_id) and await self._can_read(ledger_id, shares):
-                self._end_limbo(ledger_id, has_share=bool(shares))
+            ledger_id, metadata = self._complete.popitem()
+            own = self._own_shares(metadata)
+            if not self._bookie.is_deleted(ledger_id) and await self._can_read(ledger_id, own):
+                is_everywhere = all(self._bookie_id in each.ensemble for each in metadata.fragments)
+                self._end_limbo(ledger_id, may_deny=is_everywhere)
                 ended += 1
         return ended
 
@@ -150,7 +154,7 @@ class IntegrityCheck:
         except (NoSuchLedgerError, MetadataCorruptError):
             # The collector deletes it; or it is an operator's to mend, and nothing can be said until then.
             return
-        own = [share for share in shares_of(metadata) if share.bookie_id == self._bookie_id]
+        own = self._own_shares(metadata)
         await self._read_damaged_again(ledger_id)
         held = await self._list(ledger_id)
         if any(share.lacks(held) for share in own):
@@ -161,7 +165,10 @@ class IntegrityCheck:
             # None of it is wanted here.
             self._bookie.verifier.forget(ledger_id)
             if ledger_id in self._limbo and self._is_due(ledger_id):
-                self._complete[ledger_id] = own
+                self._complete[ledger_id] = metadata
+
+    def _own_shares(self, metadata: LedgerMetadata) -> list[Share]:
+        return [share for share in shares_of(metadata) if share.bookie_id == self._bookie_id]
 
     async def _list(self, ledger_id: int) -> list[IdRange]:
         """What the index knows of a ledger, but for what is known to be damaged."""
@@ -217,8 +224,8 @@ class IntegrityCheck:
         again_s = asyncio.get_running_loop().time() + delay_s
         self._unreadable[ledger_id] = _Unreadable(again_s, delay_s)
 
-    def _end_limbo(self, ledger_id: int, *, has_share: bool) -> None:
-        self._bookie.end_limbo(ledger_id, has_share=has_share)
+    def _end_limbo(self, ledger_id: int, *, may_deny: bool) -> None:
+        self._bookie.end_limbo(ledger_id, may_deny=may_deny)
         self._limbo.discard(ledger_id)
         self._unreadable.pop(ledger_id, None)
 

@@ -246,12 +246,12 @@ class Contents:
         self.is_damaged = False
         self._is_state_dirty = True
 
-    def end_limbo(self, ledger_id: int, *, has_share: bool) -> None:
+    def end_limbo(self, ledger_id: int, *, may_deny: bool) -> None:
         """A closed ledger, which has no writer any more, is whole here; durable after the next checkpoint."""
         invariant(not self.is_damaged, "what is missing is known")
         handle = self._touch(ledger_id)
         handle.is_limbo, handle.is_fenced = False, True
-        handle.is_dropped = handle.is_dropped or not has_share
+        handle.is_dropped = handle.is_dropped or not may_deny
 
     def _touch(self, ledger_id: int) -> LedgerHandleState:
         """The ledger's handle state to change, a new one if need be; the next checkpoint stores it."""

@@ -83,7 +83,7 @@ class LedgerIds:
         count = ledger_id - drawn.number
         if count > SKIPPED_MAX:
             raise ValueError(
-                f"the next ledger id is {drawn.number}: {ledger_id} is more than {SKIPPED_MAX} beyond it"
+                f"the next ledger id is {drawn.number + 1}: {ledger_id} is more than {SKIPPED_MAX} beyond it"
             )
 
         async def skip(_: int) -> None:

@@ -213,11 +213,13 @@ class Underreplication:
                 await self._give_back(held)
 
     async def _give_back(self, lock: MarkLock) -> None:
+        self._unreleased.append(lock)
         try:
             await lock.release()
         except MetadataUnavailableError as error:
-            self._unreleased.append(lock)
             _LOGGER.warning("lock to be released later. detail=%s", error)
+        else:
+            self._unreleased.remove(lock)  # not where this was cancelled
 
     async def release_left(self) -> None:
         """Give back locks that could not be given back: left alone, they keep everybody from their ledgers as long
@@ -226,9 +228,10 @@ class Underreplication:
         Raises:
             MetadataUnavailableError: some are left still.
         """
-        while self._unreleased:
-            await self._unreleased[-1].release()
-            self._unreleased.pop()
+        for lock in tuple(self._unreleased):
+            await lock.release()
+            if lock in self._unreleased:
+                self._unreleased.remove(lock)
 
     # -- whether, and when ------------------------------------------------------------------------
 

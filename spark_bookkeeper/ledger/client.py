@@ -220,11 +220,13 @@ class LedgerClient:
     async def recover_with_losses(self, ledger_id: int, *, password: bytes = b"") -> LedgerMetadata:
         """Recover a ledger so many of whose bookies may have lost entries that :func:`open_ledger` cannot.
 
-        It ends before the first entry that no bookie has; what was acknowledged from there on is given up, for good. Of a
-        ledger that can be recovered without that nothing is given up.
+        It ends before the first entry, behind the last that is known to be confirmed, that no bookie of its last ensemble has;
+        what was acknowledged from there on is given up, for good. Of a ledger that can be recovered without that
+        nothing is given up.
 
         Raises:
-            LedgerRecoveryError: a bookie of its last ensemble does not answer, or cannot read what it has.
+            LedgerRecoveryError: a bookie of its last ensemble does not answer, or cannot read what it has, or another
+                bookie has more. The ledger is IN_RECOVERY then.
             NoSuchLedgerError, UnauthorizedError: nothing was changed.
         """
         await self._sync()
@@ -232,9 +234,8 @@ class LedgerClient:
         if versioned.metadata.is_closed:
             return versioned.metadata
         doubt = await look_into(self.cluster, ledger_id, versioned.metadata)
-        if doubt.silent:
-            silent = ", ".join(f"{each.bookie_id}: {each.status.name}" for each in doubt.silent)
-            raise LedgerRecoveryError(ledger_id, f"nothing is given up before all answer: {silent}")
+        if why := doubt.objection:
+            raise LedgerRecoveryError(ledger_id, why)
         closed = await recover_ledger(self.cluster, ledger_id, password, doubt=doubt)
         return closed.metadata
 

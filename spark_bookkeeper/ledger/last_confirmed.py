@@ -156,7 +156,7 @@ def lac_evidence(reply: ReadLacReply, ledger_id: int, digest: Digest) -> LacEvid
 
 
 async def look_into(cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata) -> Doubt:
-    """Ask the bookies of the last ensemble what they have.
+    """Ask the bookies of the last ensemble what they have, and every other one whether it has more.
 
     Raises:
         MetadataUnavailableError: the metadata service did not say where they are.
@@ -184,4 +184,7 @@ async def look_into(cluster: LedgerContext, ledger_id: int, metadata: LedgerMeta
         proved = known if NO_ENTRY_ID <= known < last_entry else NO_ENTRY_ID
         return Holding(bookie_id, listed.status, listed.held, proved)
 
-    return Doubt(tuple(await asyncio.gather(*map(ask, ensemble))))
+    holdings = tuple(await asyncio.gather(*map(ask, ensemble)))
+    others = sorted(await cluster.registry.list_registered_ids() - set(ensemble))
+    await cluster.prepare(tuple(others))
+    return Doubt(holdings, tuple(await asyncio.gather(*map(ask, others))))

@@ -246,10 +246,21 @@ class _Recovery:
             fragment = self._metadata.fragment_of(entry_id)
             try:
                 (run,) = await fetcher.fetch(fragment, entry_id, entry_id, turn=0)
-            except (EntryUnreadableError, DigestMismatchError):
+            except (EntryUnreadableError, DigestMismatchError) as error:
                 if not self._given_up:
                     raise
+                if not _is_lost(error):
+                    detail = f"the ledger's length is with a bookie that does not answer: {error}"
+                    raise LedgerRecoveryError(self._ledger_id, detail) from error
                 entry_id, step = entry_id - step, 2 * step
             else:
                 return parse_header(run.data, run.offsets[0]).length
         return 0
+
+
+def _is_lost(error: EntryUnreadableError | DigestMismatchError) -> bool:
+    """Whether each bookie has answered: none of them may come back with the entry."""
+    if isinstance(error, DigestMismatchError):
+        return True
+    said = {answer.rpartition(":")[2] for answer in error.answers}
+    return said <= {Status.NO_ENTRY.name, Status.NO_LEDGER.name, Status.UNKNOWN.name}

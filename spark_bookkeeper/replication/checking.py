@@ -173,6 +173,9 @@ class CopyChecks:
                 by_bookie.setdefault(share.bookie_id, []).append(share)
         # An auditor waits for bookies that have cookies only.
         gone = by_bookie.keys() - await self._known.get()
+        if gone:
+            self._known.forget()  # one may have come since
+            gone -= await self._known.get()
         await self._cluster.prepare(tuple(by_bookie))
         answers = await asyncio.gather(*(lacks(*asked) for asked in by_bookie.items()))
         found = zip(by_bookie, answers, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -208,6 +209,33 @@ async def test_a_lock_that_could_not_be_given_back_is_kept_in_mind_until_it_is(
     assert await over(store).list_locked_ledgers() == {7}
 
     faulty.fault = None
+    await marks.release_left()
+
+    assert await over(store).list_locked_ledgers() == set()
+
+
+async def test_a_lock_whose_release_was_cancelled_is_given_back_later(store: MemoryStore) -> None:
+    """One of eight that fails ends the others; a lock that they held stayed as long as their session."""
+    slow = ScriptedStore(store.tree)
+    marks = over(slow)
+    arrived = asyncio.Event()
+
+    async def hold() -> None:
+        async with marks.lock(7, "b0:3181"):
+            slow.before = never
+
+    async def never(operation: str, path: str) -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    holding = asyncio.create_task(hold())
+    await arrived.wait()
+    holding.cancel()
+    with suppress(asyncio.CancelledError):
+        await holding
+    assert await over(store).list_locked_ledgers() == {7}
+
+    slow.before = None
     await marks.release_left()
 
     assert await over(store).list_locked_ledgers() == set()

@@ -19,9 +19,21 @@ mutant(
     "what a silent bookie may have is given up",
     _DOUBT,
     "test_while_a_bookie_is_silent_nothing_is_given_up",
-).edit(LedgerClient.recover_with_losses, {"if doubt.silent:": "if False:"}).edit(
+).edit(LedgerClient.recover_with_losses, {"if why := doubt.objection:": "if why := '':"}).edit(
     EntryReadResult.result, {"== self.quorum.write_quorum": ">= self.quorum.coverage"}
 )
+mutant(
+    "others_not_asked",
+    "what a bookie has that the metadata does not name is given up",
+    _DOUBT,
+    "test_entries_of_another_bookie_are_not_given_up",
+).edit(Doubt.knowing_more, {"each.last_entry > self.last_entry": "False"})
+mutant(
+    "length_given_up",
+    "a ledger's length is given up though a bookie that may know it is away",
+    _DOUBT,
+    "test_a_ledger_whose_length_is_lost_with_an_entry_is_ended",
+).edit(_Recovery._length_up_to, {"if not _is_lost(error):": "if False:"})
 mutant(
     "silence_is_loss",
     "an answer that never came counts as that of a bookie in limbo",

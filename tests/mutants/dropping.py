@@ -6,6 +6,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.collection.peers import Peers
 from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.admission import Admission
+from bookie_server.integrity.integrity_check import IntegrityCheck
 from bookie_server.storage.burial import delete_unused
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
@@ -26,7 +27,13 @@ mutant(
     "the copy of a ledger is dropped whose writer may change its ensemble",
     _SURPLUS,
     "test_what_may_be_counted_on_is_kept[open]",
-).edit(SurplusDropper._known_surplus, {"not metadata.is_closed or ": ""})
+).edit(
+    SurplusDropper._known_surplus,
+    {
+        "not metadata.is_closed or ": "",
+        "last_entry is None or last_entry > metadata.last_entry": "False",
+    },
+)
 mutant(
     "last_fragment_alone_counts",
     "a bookie drops a ledger of which it is to hold the beginning",
@@ -73,7 +80,7 @@ mutant(
     "copies are dropped for the sake of metadata that is a restored copy",
     _SURPLUS,
     "test_it_looks_at_every_interval_while_the_metadata_is_believed",
-).edit(SurplusDropper.run, {"while not is_metadata_believed():": "while False:"})
+).edit(SurplusDropper.run, {"is_metadata_believed() and ": ""})
 mutant(
     "suspects_of_others_forgotten",
     "a look at copies too many has adds taken of what a collection is about to delete",
@@ -110,11 +117,29 @@ mutant(
     "test_a_lost_reply_drops_nothing_that_it_should_not[Fault.LOST_REPLY]",
 ).edit(SurplusDropper._drop, {"await self._bookie.suspect(())": "pass"})
 mutant(
+    "cancelled_release_forgotten",
+    "a lock whose release was cancelled is never given back",
+    "tests/metadata/test_underreplication.py",
+    "test_a_lock_whose_release_was_cancelled_is_given_back_later",
+).edit(Underreplication._give_back, {"else:": "finally:"})
+mutant(
+    "entries_behind_the_end_dropped",
+    "the only copies are dropped of what an operator has ended a ledger before, in error",
+    _SURPLUS,
+    "test_entries_behind_the_end_of_their_ledger_are_kept",
+).edit(SurplusDropper._known_surplus, {"last_entry is None or last_entry > metadata.last_entry": "False"})  # fmt: skip
+mutant(
+    "limbo_ends_in_denials_of_a_part",
+    "limbo ends of a ledger that others hold a part of, and what it lost of that is denied",
+    _COPIES,
+    "test_limbo_of_a_ledger_that_others_hold_a_part_of_ends_without_a_denial",
+).edit(IntegrityCheck.read, {"all(self._bookie_id in": "any(self._bookie_id in"})
+mutant(
     "locks_stay",
     "a lock whose release got no reply is never given back",
     _SURPLUS,
     "test_a_lost_reply_drops_nothing_that_it_should_not[Fault.LOST_REQUEST]",
-).edit(Underreplication._give_back, {"self._unreleased.append(lock)": "pass"})
+).edit(Underreplication._give_back, {"else:": "finally:"})
 mutant(
     "limbo_dropped",
     "a ledger is dropped of which is not known what should be here",
@@ -158,7 +183,7 @@ mutant(
     "limbo of a ledger that others hold ends, and what it lost is denied",
     _COPIES,
     "test_limbo_of_a_ledger_that_others_hold_ends_without_a_denial",
-).edit(Contents.end_limbo, {"handle.is_dropped = handle.is_dropped or not has_share": "pass"})
+).edit(Contents.end_limbo, {"handle.is_dropped = handle.is_dropped or not may_deny": "pass"})
 mutant(
     "drop_in_the_first_directory",
     "a burial writes a drop into the first index alone",

@@ -59,5 +59,6 @@ def decode_handle_state(content: bytes) -> LedgerHandleState:
 
 
 def says_dropped(content: bytes) -> bool:
-    """Whether an encoded state is of a ledger that was dropped; of thousands it takes no time."""
+    """Whether an encoded state is of a ledger that was dropped, or left limbo without all of it: what logs that no row
+    names hold of it is nobody's."""
     return bool(content[0] & _DROPPED)

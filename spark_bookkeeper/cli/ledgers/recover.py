@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     "--accept-loss",
     "accepts_loss",
     is_flag=True,
-    help="Where so many of its bookies are in limbo that nobody can tell where it ends: end it before the first entry that "
-    "none of them has. What was acknowledged from there on is given up for good. Every bookie of its last "
+    help="Where so many of its bookies are in limbo that nobody can tell where it ends: end it before the first entry, behind the last that "
+    "is known to be confirmed, that none of them has. What was acknowledged from there on is given up for good. Every bookie of its last "
     "ensemble must answer.",
 )
 @options.yes_option
@@ -50,13 +50,19 @@ def _give_up(
     client: BookKeeper, ledger_id: int, password: bytes, is_sure: bool, as_json: bool
 ) -> tuple[LedgerMetadata, int]:
     """The closed metadata, and the highest entry that any bookie had."""
+    from spark_bookkeeper.ledger.errors import LedgerRecoveryError
+
     metadata, doubt = client.ledger_metadata(ledger_id), None
     if not metadata.is_closed:
         doubt = client.run(client.ledger_client.doubt_of_ledger(ledger_id))
         if not as_json:
             _print(doubt)
-        question = f"End ledger {ledger_id} before the first entry that no bookie has, and give up the rest?"
-        options.confirm(question, is_sure)
+        if why := doubt.objection:
+            raise LedgerRecoveryError(ledger_id, why)
+        options.confirm(
+            f"End ledger {ledger_id} before the first unconfirmed entry that no bookie has, and give up the rest?",
+            is_sure,
+        )
     closed = client.run(client.ledger_client.recover_with_losses(ledger_id, password=password))
     return closed, closed.last_entry if doubt is None else doubt.last_entry
 

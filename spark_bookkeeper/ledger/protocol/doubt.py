@@ -42,6 +42,8 @@ class Doubt:
     """What the bookies of a ledger's last ensemble have of it, in its order."""
 
     holdings: tuple[Holding, ...] = ()
+    others: tuple[Holding, ...] = ()
+    """Of registered bookies that are no members of it; any that the metadata names for earlier entries are among them."""
 
     @property
     def last_add_confirmed(self) -> int:
@@ -54,9 +56,27 @@ class Doubt:
         return max((each.last_entry for each in self.holdings), default=NO_ENTRY_ID)
 
     @property
+    def knowing_more(self) -> tuple[Holding, ...]:
+        """Others that have later entries than any member: the metadata may be an old copy, restored from a backup."""
+        return tuple(each for each in self.others if each.last_entry > self.last_entry)
+
+    @property
     def silent(self) -> tuple[Holding, ...]:
         """Those of which is not known what they have."""
         return tuple(each for each in self.holdings if each.status not in ANSWERS)
+
+    @property
+    def objection(self) -> str:
+        """Why nothing may be given up now; empty if it may."""
+        if self.silent:
+            silent = ", ".join(f"{each.bookie_id}: {each.status.name}" for each in self.silent)
+            return f"nothing is given up before all answer, and can read what they have: {silent}"
+        more = ", ".join(f"{each.bookie_id}: {each.last_entry}" for each in self.knowing_more)
+        return (
+            f"bookies that are no members have later entries than the members; is the metadata a restored copy? {more}"
+            if more
+            else ""
+        )
 
     def given_up_in(self, ensemble: Sequence[str]) -> GivenUp:
         """What those in limbo list, by their positions."""

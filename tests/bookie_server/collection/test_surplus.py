@@ -3,114 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from bookie_server.bookie import Bookie
-from bookie_server.client.local import LocalBookieClient
 from bookie_server.collection import surplus as surplus_module
-from bookie_server.collection.peers import Peers
-from bookie_server.collection.surplus import SurplusDropper
 from bookie_server.core.space import Disk
-from bookie_server.wire.messages import EntryList, Section, Status
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
-from bookkeeper_metadata.cluster import initialize
+from bookie_server.wire.messages import EntryList, Status
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.operations import Node
-from bookkeeper_metadata.underreplication import Underreplication
-from tests.doubles.bookies import Faults, FaultyClient
+from tests.bookie_server.collection.surplus_scene import (
+    CLOSED,
+    MEMBER,
+    OTHER,
+    OTHERS,
+    OWN,
+    ROOT,
+    Scene,
+    scene,
+)
+from tests.doubles.bookies import FaultyClient
 from tests.doubles.records import add, section
-from tests.doubles.storage import running_bookie
 from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation, losing_at_random
 from tests.doubles.waits import pass_turns, until
 
-ROOT = "/ledgers"
-OWN, MEMBER, OTHER = "b0:1", "b1:1", "b2:1"
-ADDRESS = "127.0.0.1:4000"
-OTHERS = LedgerMetadata(
-    ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (MEMBER,)),)
-)
-CLOSED = OTHERS.in_recovery().closed(0, 1)
-
-
-class Scene:
-    """A bookie, another one that has the same entries, and the metadata it looks at."""
-
-    def __init__(self, bookie: Bookie, member: Bookie) -> None:
-        self.bookie = bookie
-        self.member = member
-        self.faults = Faults()
-        """Of the other one."""
-        self.store = MemoryStore()
-        self.ledgers = LedgerStore(self.store, ROOT, random=Random(0))
-        self.marks = Underreplication(self.store, ROOT, random=Random(1))
-
-    def dropper(self, store: MemoryStore | None = None) -> SurplusDropper:
-        """With a metadata session of its own."""
-        over = store or MemoryStore(self.store.tree)
-        return SurplusDropper(
-            self.bookie,
-            OWN,
-            LedgerStore(over, ROOT, random=Random(2)),
-            Underreplication(over, ROOT, random=Random(3)),
-            partial(Peers, BookieRegistry(over, ROOT), self._connect),
-        )
-
-    def _connect(self, bookie_id: str, address: str) -> FaultyClient:
-        assert address == ADDRESS
-        bookie = {OWN: self.bookie, MEMBER: self.member}[bookie_id]
-        return FaultyClient(LocalBookieClient(bookie_id, bookie), self.faults)
-
-    async def make(self, metadata: LedgerMetadata = CLOSED, count: int = 1) -> int:
-        """Ledgers with an entry each at rest on the bookie; returns the last one's id."""
-        made = [(await self.ledgers.create(metadata))[0] for _ in range(count)]
-        for ledger_id in made:
-            for bookie in (self.bookie, self.member):
-                assert await add(bookie, section([b"x"], ledger_id=ledger_id)) is Status.OK
-        self.rest()
-        return made[-1]
-
-    def rest(self) -> None:
-        """Have all that came be in entry logs."""
-        self.bookie.storage.checkpoint_now()
-
-    async def send_copy(self, ledger_id: int) -> Status:
-        """A mender's add of the entry."""
-        copy: Section = replace(section([b"x"], ledger_id=ledger_id), is_recovery=True)
-        return await add(self.bookie, copy)
-
-
-@pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with (
-        running_bookie(tmp_path / "own", checkpoint_interval_ms=3_600_000) as bookie,
-        running_bookie(tmp_path / "member") as member,
-    ):
-        made = Scene(bookie, member)
-        await initialize(made.store, ROOT, random=Random(0))
-        registry = BookieRegistry(made.store, ROOT)
-        host, port = ADDRESS.split(":")
-        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
-        for name in (OWN, MEMBER):
-            await registry.register(name, info)
-        yield made
+__all__ = ["scene"]
 
 
 async def test_a_closed_ledger_of_others_is_dropped_and_fenced(scene: Scene) -> None:
@@ -186,6 +109,24 @@ async def test_each_part_of_what_a_member_should_hold_counts(scene: Scene) -> No
     scene.rest()
 
     assert await scene.dropper().drop() == 0
+
+
+async def test_entries_behind_the_end_of_their_ledger_are_kept(scene: Scene) -> None:
+    """It was ended in error, it may be, by somebody whose metadata was a restored copy: these are the only copies."""
+    ledger_id = await scene.make(OTHERS.in_recovery().closed(-1, 0))
+
+    assert await scene.dropper().drop() == 0
+    assert scene.bookie.holds_entries(ledger_id)
+
+
+async def test_what_is_not_known_of_one_ledger_keeps_no_other(scene: Scene) -> None:
+    made = [await scene.make() for _ in range(6)]
+    over = MemoryStore(scene.store.tree)
+    lost = iter([Fault.LOST_REPLY])
+    over.fault = lambda operation, path: next(lost, None) if operation == "put" else None
+
+    assert await scene.dropper(over).drop() == 5
+    assert sum(map(scene.bookie.holds_entries, made)) == 1
 
 
 async def test_a_ledger_that_is_deleted_meanwhile_keeps_no_other(scene: Scene) -> None:
@@ -316,6 +257,7 @@ async def test_a_lost_reply_drops_nothing_that_it_should_not(scene: Scene, fault
         scene.rest()
         for _ in range(2):
             with suppress(MetadataUnavailableError):
+                await dropper._marks.release_left()
                 await dropper.drop()
         assert not scene.bookie.holds_entries(ledger_id)
         assert await scene.marks.list_locked_ledgers() == set()

@@ -248,8 +248,8 @@ class ObservedIntegrity(IntegrityCheck):
         is_limbo = ledger_id in self._limbo
         self._history.record(DamageMarked(self._bookie_id, ledger_id, is_limbo))
 
-    def _end_limbo(self, ledger_id: int, *, has_share: bool) -> None:
-        super()._end_limbo(ledger_id, has_share=has_share)
+    def _end_limbo(self, ledger_id: int, *, may_deny: bool) -> None:
+        super()._end_limbo(ledger_id, may_deny=may_deny)
         self._history.record(LimboEnded(self._bookie_id, ledger_id))
 
 

@@ -10,7 +10,10 @@ from bookie_server.wire.messages import IdRange, ReadReply, Status
 from bookie_server.wire.stripe import EVERY_ID
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.pace import LoopPace
-from spark_bookkeeper.ledger.errors import LedgerRecoveryError, UnauthorizedError
+from spark_bookkeeper.ledger.errors import (
+    LedgerRecoveryError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.ledger.protocol.doubt import Doubt, Holding
 from tests.doubles.records import add, section
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers, read_all
@@ -241,11 +244,17 @@ async def test_a_bookie_that_cannot_read_some_of_what_it_has_is_none_that_has_lo
 async def test_a_ledger_whose_length_is_lost_with_an_entry_is_ended(scene: Scene) -> None:
     """One bookie is dead for good, the ensemble has changed for it, and then the others lose their disks."""
     await write(scene, 10)
-    scene.fail(0)
+    (dead,) = scene.fail(0)
     await scene.writer.append(b"x")
     await scene.settle_adds()
     assert len((await scene.metadata()).fragments) == 2
     await wipe(scene, 0, 1, 2)
+    with pytest.raises(LedgerRecoveryError, match=dead):
+        await scene.client.recover_with_losses(scene.ledger_id)
+    assert not (await scene.metadata()).is_closed
+    # Another one takes its id, with nothing on its disks.
+    await scene.cluster.wipe(dead)
+    scene.cluster.set_faults(dead, is_dead=False)
 
     closed = await scene.client.recover_with_losses(scene.ledger_id)
 
@@ -257,3 +266,19 @@ def test_only_a_bookie_that_says_what_it_has_is_not_silent(status: Status) -> No
     holdings = (Holding("a", Status.LIMBO), Holding("b", status), Holding("c", Status.OK))
 
     assert [each.bookie_id for each in Doubt(holdings).silent] == ["b"]
+
+
+@BY_TWO
+@pytest.mark.cluster(bookies=4)
+async def test_entries_of_another_bookie_are_not_given_up(scene: Scene) -> None:
+    """The metadata may be a restored copy, and what the ledger has moved to bookies that it does not name."""
+    await write(scene, 10)
+    other = next(each for each in scene.cluster.bookies if each not in scene.ensemble)
+    copies = section(numbers(10), ledger_id=scene.ledger_id)
+    assert await add(scene.cluster.bookies[other], replace(copies, is_recovery=True)) is Status.OK
+    await wipe(scene, 0, 1, 2)
+
+    with pytest.raises(LedgerRecoveryError, match=f"restored copy.*{other}: 9"):
+        await scene.client.recover_with_losses(scene.ledger_id)
+
+    assert not (await scene.metadata()).is_closed

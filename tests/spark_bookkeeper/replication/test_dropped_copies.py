@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -14,6 +15,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.underreplication import Underreplication
@@ -141,6 +143,36 @@ async def test_limbo_of_a_ledger_that_others_hold_ends_without_a_denial(scene: S
     bookie = scene.cluster.bookies[other]
     bookie.storage.contents.set_limbo([scene.ledger_id])
     check = await integrity_of(scene, other)
+
+    await check.look()
+    assert await check.read() == 1
+
+    handle = bookie.storage.contents.ledgers[scene.ledger_id]
+    assert not handle.is_limbo
+    assert status_of_absence(handle, is_storage_damaged=False) is Status.UNKNOWN
+
+
+@FIVE
+async def test_limbo_of_a_ledger_that_others_hold_a_part_of_ends_without_a_denial(
+    scene: Scene,
+) -> None:
+    """Its place was taken in the first fragment only; an older copy of the metadata may name it there."""
+    await scene.writer.append_many(numbers(5))
+    await scene.settle_adds()
+    scene.fail(1)
+    await write(scene, 5)
+    first, last = (await scene.metadata()).fragments
+    kept = first.ensemble[0]
+    other = next(each for each in scene.cluster.bookies if each not in first.ensemble)
+
+    def moved(metadata: LedgerMetadata) -> LedgerMetadata:
+        ensemble = (other, *first.ensemble[1:])
+        return replace(metadata, fragments=(replace(first, ensemble=ensemble), last))
+
+    await scene.change(moved)
+    bookie = scene.cluster.bookies[kept]
+    bookie.storage.contents.set_limbo([scene.ledger_id])
+    check = await integrity_of(scene, kept)
 
     await check.look()
     assert await check.read() == 1
