@@ -49,7 +49,7 @@ mutant(
 ).edit(IntegrityCheck._look_at, {"if metadata.is_closed:": "if True:"})
 
 mutant("limbo_for_good", "a bookie that has everything again stays in limbo", "L8").edit(
-    IntegrityCheck._look_at, {"self._complete[ledger_id] = own": "pass"}
+    IntegrityCheck._look_at, {"self._complete[ledger_id] = metadata": "pass"}
 )
 
 mutant("limbo_passed_over", "a bookie in limbo is sent nothing, since it may have all", "L8").edit(
