@@ -211,6 +211,15 @@ class LedgerStore:
         async with self._ids.draw() as drawn:
             return drawn.number
 
+    async def skip_ids(self, past: int) -> int:
+        """Have all new ledgers have ids above ``past``; see :meth:`bookkeeper_metadata.ids.LedgerIds.skip_past`.
+
+        Raises:
+            ClusterNotInitializedError: there is no cluster, and none is begun by this.
+        """
+        await read_layout(self._store, self._paths.root)
+        return await self._ids.skip_past(past)
+
     async def ids_being_created(self) -> list[int]:
         """Drawn ids under which our clients may still create ledgers, ascending.
 

@@ -47,11 +47,13 @@ def skip_ids(ledger_id: int, uri: str, as_json: bool) -> None:
     again, and their bookies refuse the new entries. The highest id that a bookie knows is in its log
     (ledger_id_max), at each start.
     """
-    from bookkeeper_metadata.ids import LedgerIds
-    from bookkeeper_metadata.paths import Paths
+    from random import SystemRandom
+
+    from bookkeeper_metadata.ledgers import LedgerStore
 
     skipped = run_on_metadata(
-        uri, lambda store, root: LedgerIds(store, Paths(root)).skip_past(ledger_id)
+        uri,
+        lambda store, root: LedgerStore(store, root, random=SystemRandom()).skip_ids(ledger_id),
     )
     document = {"past": ledger_id, "skipped": skipped}
     print_result(

@@ -197,17 +197,17 @@ class TestWithACluster:
     def test_ids_that_were_used_before_are_skipped_and_a_mistake_is_refused(
         self, bookkeeper: CommandLine
     ) -> None:
-        elsewhere = bookkeeper.at(bookkeeper.uri + "3")
+        elsewhere = bookkeeper.at(bookkeeper.uri + "-skipping")
         elsewhere("cluster", "init")
 
         assert elsewhere.json("cluster", "skip-ids", "--past", 9) == {"past": 9, "skipped": 10}
         mistaken = elsewhere.refused("cluster", "skip-ids", "--past", 10**9, code=2)
-        assert mistaken.startswith("BK_USAGE: the next ledger id is 10")
+        assert mistaken.startswith("BK_USAGE: the next ledger id is 11:")
 
     @pytest.mark.parametrize(
         "arguments",
         [
-            "cluster info", "bookies list", "ledgers list", "ledgers show 1", "ledgers create",
+            "cluster info", "cluster skip-ids --past 1", "bookies list", "ledgers list", "ledgers show 1", "ledgers create",
             "ledgers append", "ledgers read 1", "ledgers tail 1", "ledgers recover 1",
             "ledgers verify 1", "ledgers delete 1 --yes", "logs list", "logs show x", "logs read x",
             "logs tail x", "logs append x", "logs truncate x --before 1 --yes", "logs recover x",
