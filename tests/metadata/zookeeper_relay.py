@@ -96,8 +96,13 @@ class Relay:
         for writer in self._writers:
             writer.close()
         await self._server.wait_closed()
+        # One may have been accepted a moment ago, by a client that was connecting again.
+        await asyncio.sleep(0)
+        for writer in self._writers:
+            writer.close()
         await asyncio.gather(*self._tasks)
         for writer in self._writers:
+            writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
