@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from bookie_server.client.interface import BookieClient
-from bookie_server.core.shares import Share, shares_of
-from bookie_server.wire.messages import Status
+from bookie_server.core.shares import Share, shares_by_bookie
+from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, Status
 from bookkeeper_metadata.bookies import GRPC, BookieRegistry
 from bookkeeper_metadata.model import LedgerMetadata
 
 Connect = Callable[[str, str], BookieClient]
 """A client of the bookie with this id at this address."""
-_KNOWS = frozenset({Status.OK, Status.LIMBO})
-"""Of a list: what is in it is held; in limbo the bookie may have lost other entries."""
 
 
 class Peers:
@@ -47,16 +44,11 @@ class Peers:
 
     async def hold_all(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
         """Whether every bookie holds its share of every complete fragment, as their lists say."""
-        shares: defaultdict[str, list[Share]] = defaultdict(list)
-        for share in shares_of(metadata):
-            shares[share.bookie_id].append(share)
+        shares = shares_by_bookie(metadata)
         asked = (self._holds(bookie_id, ledger_id, own) for bookie_id, own in shares.items())
         return all(await asyncio.gather(*asked))
 
     async def _holds(self, bookie_id: str, ledger_id: int, shares: list[Share]) -> bool:
-        wanted = [share for share in shares if not share.is_empty]
-        if not wanted:
-            return True
         address = self._addresses.get(bookie_id)
         if address is None or bookie_id in self._silent:
             return False
@@ -66,4 +58,5 @@ class Peers:
         listed = await client.list_entries(ledger_id)
         if listed.status is Status.UNREACHABLE:
             self._silent.add(bookie_id)
-        return listed.status in _KNOWS and not any(share.lacks(listed.held) for share in wanted)
+        is_known = listed.status in SAYS_WHAT_IS_WANTED
+        return is_known and not any(share.lacks(listed.held) for share in shares)

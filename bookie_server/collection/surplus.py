@@ -11,7 +11,7 @@ one again, when others have lost theirs. A false step would cost a copy that cou
 * a lock can be lost without a word. So adds of the ledger are refused first, then the metadata is stored anew as
   it is: whoever copied something here before, and has not said so yet, loses its compare-and-set.
 
-The ledger is fenced along with it: a bookie that denies entries must take none. Source: Apache
+The ledger is fenced along with it, and from then on denied nothing: see ``LedgerHandleState.is_dropped``. Source: Apache
 ``ScanAndCompareGarbageCollector.removeOverReplicatedledgers``, which relies on the lock.
 """
 

@@ -90,6 +90,15 @@ def shares_of(metadata: LedgerMetadata) -> list[Share]:
     ]
 
 
+def shares_by_bookie(metadata: LedgerMetadata) -> dict[str, list[Share]]:
+    """The shares in which there is something to hold, by who should hold it."""
+    found: dict[str, list[Share]] = {}
+    for share in shares_of(metadata):
+        if not share.is_empty:
+            found.setdefault(share.bookie_id, []).append(share)
+    return found
+
+
 def ends_of(metadata: LedgerMetadata) -> list[int]:
     """The last entry of each complete fragment."""
     ends = [each.first_entry - 1 for each in metadata.fragments[1:]]

@@ -105,9 +105,8 @@ class Checkpoints:
             if plan.tombstones or plan.drops:
                 handles = {id: encode_handle_state(handle) for id, handle in plan.drops.items()}
                 for index in self._indexes:
-                    delta = IndexDelta(index.state, {}, handles, list(plan.tombstones))
-                    delta.dropped = sorted(plan.drops)
-                    index.commit(delta)
+                    dropped, tombstones = sorted(plan.drops), list(plan.tombstones)
+                    index.commit(IndexDelta(index.state, {}, handles, tombstones, dropped=dropped))
             ends = [
                 delete_unused(
                     self._files,
@@ -208,9 +207,10 @@ class Checkpoints:
         try:
             if ledger_ids:
                 rows = self._write_log(index.directory, last_log_id, ledger_ids, plan.cache)
-            delta = IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced)
-            delta.dropped = sorted(plan.dropped)
-            index.commit(delta)
+            dropped = sorted(plan.dropped)
+            index.commit(
+                IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced, dropped)
+            )
         except NoRoomError:
             # Nothing refers to it, and it stands in the way of what makes room.
             if ledger_ids and last_log_id in logs_in(self._files, index.directory):

@@ -194,6 +194,10 @@ class ListRequest:
     """Most ranges in the reply. 0: whoever asks knows nothing of ``next_entry``."""
 
 
+SAYS_WHAT_IS_WANTED = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
+"""Of a list of entries: what the bookie has is in it, and what is not in it is wanted there."""
+
+
 @dataclass(frozen=True, slots=True)
 class EntryList:
     """The ids a bookie holds, ascending. An id not listed is absent, or cannot be read, only if the status

@@ -16,7 +16,13 @@ import asyncio
 from dataclasses import dataclass
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
-from bookie_server.wire.messages import ReadLacReply, ReadLacRequest, ReadRequest, Status
+from bookie_server.wire.messages import (
+    SAYS_WHAT_IS_WANTED,
+    ReadLacReply,
+    ReadLacRequest,
+    ReadRequest,
+    Status,
+)
 from bookie_server.wire.record import (
     MalformedRecordsError,
     parse_header,
@@ -33,7 +39,7 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.fetch import verified_runs
-from spark_bookkeeper.ledger.protocol.doubt import ANSWERS, Doubt, Holding
+from spark_bookkeeper.ledger.protocol.doubt import Doubt, Holding
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import NOTHING, FenceProgress, GivenUp
 
@@ -168,7 +174,7 @@ async def look_into(cluster: LedgerContext, ledger_id: int, metadata: LedgerMeta
     async def ask(bookie_id: str) -> Holding:
         client = cluster.client(bookie_id)
         listed = await client.list_entries(ledger_id)
-        if listed.status not in ANSWERS:
+        if listed.status not in SAYS_WHAT_IS_WANTED:
             return Holding(bookie_id, listed.status)
         if listed.damaged_count:
             return Holding(bookie_id, Status.UNKNOWN, listed.held)

@@ -56,7 +56,7 @@ async def recover_ledger(
     password: bytes,
     *,
     wants_copies: bool = True,
-    doubt: Doubt | None = None,
+    doubt: Doubt = NO_DOUBT,
 ) -> Versioned:
     """Fence, recover and close; returns the closed metadata. A closed ledger is returned as is.
 
@@ -73,7 +73,7 @@ async def recover_ledger(
         if versioned.metadata.is_closed:
             return versioned
         begun_s = asyncio.get_running_loop().time()
-        closed = await _Recovery(cluster, ledger_id, versioned, doubt or NO_DOUBT).run()
+        closed = await _Recovery(cluster, ledger_id, versioned, doubt).run()
         if closed is not None:
             cluster.measures.recoveries.add(asyncio.get_running_loop().time() - begun_s)
             if wants_copies:

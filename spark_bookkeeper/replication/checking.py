@@ -16,9 +16,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from bookie_server.core.shares import Share, shares_of
+from bookie_server.core.shares import Share, shares_by_bookie
 from bookie_server.wire.digest import Digest, digest_for
-from bookie_server.wire.messages import ReadRequest, Status
+from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, ReadRequest, Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import (
     MetadataConflictError,
@@ -41,8 +41,6 @@ _RECENT_S = 1.0
 """How old the answer may be to which bookies there are."""
 _BATCH = 1_000
 """Ledgers that are listed ahead of what is looked at."""
-SAYS_WHAT_IS_WANTED = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
-"""Of a list of entries: what is not in it is wanted there."""
 _HAS_NONE = frozenset({Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN})
 """Of a read: the bookie is there, and returns no such entry."""
 
@@ -136,7 +134,7 @@ class CopyChecks:
 
     def __init__(self, cluster: LedgerContext) -> None:
         self._cluster = cluster
-        self._known = Recent(self._read_known, _RECENT_S)
+        self._known = Recent(self._list_known_ids, _RECENT_S)
 
     async def by_lists(self, ledger_id: int, metadata: LedgerMetadata) -> set[str]:
         """The bookies that do not list an entry they should hold."""
@@ -167,10 +165,7 @@ class CopyChecks:
         metadata: LedgerMetadata,
         lacks: Callable[[str, Sequence[Share]], Awaitable[bool]],
     ) -> set[str]:
-        by_bookie: dict[str, list[Share]] = {}
-        for share in shares_of(metadata):
-            if not share.is_empty:
-                by_bookie.setdefault(share.bookie_id, []).append(share)
+        by_bookie = shares_by_bookie(metadata)
         # An auditor waits for bookies that have cookies only.
         gone = by_bookie.keys() - await self._known.get()
         if gone:
@@ -181,7 +176,7 @@ class CopyChecks:
         found = zip(by_bookie, answers, strict=True)
         return gone.union(bookie_id for bookie_id, is_lacking in found if is_lacking)
 
-    async def _read_known(self) -> set[str]:
+    async def _list_known_ids(self) -> set[str]:
         # Registrations last: a bookie is registered behind its cookie.
         cookies = await CookieStore(self._cluster.store, self._cluster.root).bookie_ids()
         return {*cookies, *await self._cluster.registry.list_registered_ids()}

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from bookie_server.core.shares import Share, shares_of
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.pace import LoopPace
@@ -26,7 +26,6 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-from spark_bookkeeper.replication.checking import SAYS_WHAT_IS_WANTED
 from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
 from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.rules import (

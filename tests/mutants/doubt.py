@@ -63,7 +63,9 @@ mutant(
     "a bookie that does not know what it has counts as one that has lost it",
     _DOUBT,
     "test_only_a_bookie_that_says_what_it_has_is_not_silent[Status.UNKNOWN]",
-).edit(Doubt.silent, {"each.status not in ANSWERS": "each.status is Status.UNREACHABLE"})
+).edit(
+    Doubt.silent, {"each.status not in SAYS_WHAT_IS_WANTED": "each.status is Status.UNREACHABLE"}
+)
 mutant(
     "silence_is_a_fence",
     "a bookie that is given up counts as fenced though it did not answer",

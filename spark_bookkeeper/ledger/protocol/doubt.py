@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bookie_server.wire.messages import IdRange, Status
+from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, IdRange, Status
 from bookkeeper_metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.protocol.recovery_rules import GivenUp
-
-ANSWERS = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
-"""Of a list of entries: the bookie says what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Doubt:
 
     @property
     def last_entry(self) -> int:
-        """The highest that any bookie has."""
+        """The highest that any member has."""
         return max((each.last_entry for each in self.holdings), default=NO_ENTRY_ID)
 
     @property
@@ -63,7 +60,7 @@ class Doubt:
     @property
     def silent(self) -> tuple[Holding, ...]:
         """Those of which is not known what they have."""
-        return tuple(each for each in self.holdings if each.status not in ANSWERS)
+        return tuple(each for each in self.holdings if each.status not in SAYS_WHAT_IS_WANTED)
 
     @property
     def objection(self) -> str:

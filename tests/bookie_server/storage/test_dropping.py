@@ -12,8 +12,8 @@ from bookie_server.core.records import Add, Drop, Replace, Tombstone
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import says_dropped
-from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.wire.messages import Status
+from tests.bookie_server.storage.test_burial import filled, logs
 from tests.simulation.kit.storage_model import (
     INSTANCE,
     Model,
@@ -23,25 +23,8 @@ from tests.simulation.kit.storage_model import (
     started,
 )
 
-_LEDGERS = "/ledgers0"
 
-
-def filled() -> Model:
-    """Ledgers 1 and 2 in one log, ledger 1 by itself in the next."""
-    model = started(directories=1)
-    model.write([Add(run_of(1, range(3)))])
-    model.write([Add(run_of(2, range(3)))])
-    model.checkpoint()
-    model.write([Add(run_of(1, range(3, 6)))])
-    model.checkpoint()
-    return model
-
-
-def logs(model: Model) -> list[int]:
-    return log_ids(model.files, _LEDGERS)
-
-
-def test_what_is_dropped_is_denied_and_fenced_and_another_ledger_is_left_alone() -> None:
+def test_what_is_dropped_is_gone_and_fenced_and_another_ledger_is_left_alone() -> None:
     model = filled()
 
     model.write([Drop(1)])

@@ -136,20 +136,24 @@ async def test_what_was_dropped_is_not_denied_to_who_has_an_older_copy_of_the_me
     assert await read_all(reader) == numbers(10)
 
 
-@FIVE
-async def test_limbo_of_a_ledger_that_others_hold_ends_without_a_denial(scene: Scene) -> None:
-    await write(scene, 5)
-    other = next(each for each in scene.cluster.bookies if each not in scene.ensemble)
-    bookie = scene.cluster.bookies[other]
-    bookie.storage.contents.set_limbo([scene.ledger_id])
-    check = await integrity_of(scene, other)
+async def assert_limbo_ends_without_a_denial(scene: Scene, bookie_id: str) -> None:
+    contents = scene.cluster.bookies[bookie_id].storage.contents
+    contents.set_limbo([scene.ledger_id])
+    check = await integrity_of(scene, bookie_id)
 
     await check.look()
     assert await check.read() == 1
 
-    handle = bookie.storage.contents.ledgers[scene.ledger_id]
+    handle = contents.ledgers[scene.ledger_id]
     assert not handle.is_limbo
     assert status_of_absence(handle, is_storage_damaged=False) is Status.UNKNOWN
+
+
+@FIVE
+async def test_limbo_of_a_ledger_that_others_hold_ends_without_a_denial(scene: Scene) -> None:
+    await write(scene, 5)
+    other = next(each for each in scene.cluster.bookies if each not in scene.ensemble)
+    await assert_limbo_ends_without_a_denial(scene, other)
 
 
 @FIVE
@@ -170,13 +174,5 @@ async def test_limbo_of_a_ledger_that_others_hold_a_part_of_ends_without_a_denia
         return replace(metadata, fragments=(replace(first, ensemble=ensemble), last))
 
     await scene.change(moved)
-    bookie = scene.cluster.bookies[kept]
-    bookie.storage.contents.set_limbo([scene.ledger_id])
-    check = await integrity_of(scene, kept)
 
-    await check.look()
-    assert await check.read() == 1
-
-    handle = bookie.storage.contents.ledgers[scene.ledger_id]
-    assert not handle.is_limbo
-    assert status_of_absence(handle, is_storage_damaged=False) is Status.UNKNOWN
+    await assert_limbo_ends_without_a_denial(scene, kept)

@@ -241,6 +241,11 @@ async def test_the_mark_of_a_deleted_ledger_goes(scene: Scene) -> None:
     assert await marked(scene) == []
 
 
+def tries(caplog: pytest.LogCaptureFixture) -> int:
+    """How often something could not be mended."""
+    return sum("still lacks" in record.msg for record in caplog.records)
+
+
 @FIVE
 async def test_what_cannot_be_mended_is_tried_again_later_each_time(
     scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -254,15 +259,12 @@ async def test_what_cannot_be_mended_is_tried_again_later_each_time(
     settings = ReplicationSettings(retry_ms_min=1_000, retry_ms_max=4_000)
     worker = worker_of(scene, settings)
 
-    def tries() -> int:
-        return sum("still lacks" in record.msg for record in caplog.records)
-
     for number, delay_s in enumerate((1, 2, 4, 4), start=1):
         assert await worker.look() == 0
-        assert tries() == number
+        assert tries(caplog) == number
         now_s += delay_s - 0.001
         assert await worker.look() == 0
-        assert tries() == number, "tried again too early"
+        assert tries(caplog) == number, "tried again too early"
         now_s += 0.001
 
     scene.cluster.set_faults(*others, read_status=None)
@@ -301,24 +303,21 @@ async def test_a_bookie_that_comes_and_goes_has_nothing_be_tried_at_every_look(
     scene.cluster.set_faults(*others, read_status=Status.UNKNOWN)
     worker = worker_of(scene, replace(AT_ONCE, retry_ms_min=3_600_000, retry_ms_max=3_600_000))
 
-    def tries() -> int:
-        return sum("still lacks" in record.msg for record in caplog.records)
-
     await worker.look()
-    first = tries()
+    first = tries(caplog)
     for _ in range(10):
         await scene.cluster.take_away(flapping)
         await worker.look()
         await scene.cluster.bring_back(flapping)
         await worker.look()
         now_s += 1
-    assert tries() <= first + 1
-    before = tries()
+    assert tries(caplog) <= first + 1
+    before = tries(caplog)
 
     now_s += 60
     await worker.look()
 
-    assert tries() == before + 1, "what came last was not forgotten"
+    assert tries(caplog) == before + 1, "what came last was not forgotten"
 
 
 async def test_what_failed_is_tried_again_as_soon_as_a_bookie_comes(scene: Scene) -> None:
