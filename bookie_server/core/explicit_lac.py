@@ -12,8 +12,9 @@ def lac_of_packet(packet: bytes) -> int:
 
 def take_over(packet: bytes, handle: LedgerHandleState) -> None:
     """Keep a packet, unless the ledger's own claims more."""
-    # Packets may arrive out of order: an older one must not replace a newer one's proof.
+    # Packets may arrive out of order: an older one must not replace a newer one's proof. With what entries claim
+    # it is not compared: those may have been dropped since.
     lac = lac_of_packet(packet)
-    if handle.explicit_lac is None or lac >= handle.last_add_confirmed:
+    if handle.explicit_lac is None or lac >= lac_of_packet(handle.explicit_lac):
         handle.explicit_lac = packet
     handle.last_add_confirmed = max(handle.last_add_confirmed, lac)

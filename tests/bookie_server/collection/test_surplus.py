@@ -304,10 +304,16 @@ async def test_a_member_that_hangs_is_waited_for_once(
 
 async def test_it_looks_at_every_interval_while_the_metadata_is_believed(scene: Scene) -> None:
     first = await scene.make()
-    believed = False
+    believed, asked = False, 0
+
+    def is_believed() -> bool:
+        nonlocal asked
+        asked += 1
+        return believed
+
     dropper = scene.dropper()
-    running = asyncio.create_task(dropper.run(interval_ms=1, is_metadata_believed=lambda: believed))
-    await asyncio.sleep(0.02)
+    running = asyncio.create_task(dropper.run(interval_ms=1, is_metadata_believed=is_believed))
+    await until(lambda: asked > 3 or not scene.bookie.holds_entries(first))
     assert scene.bookie.holds_entries(first)
 
     believed = True

@@ -8,12 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from bookie_server.core.absence import status_of_absence
-from bookie_server.core.records import Add, Drop, Replace, Tombstone
+from bookie_server.core.records import Add, Drop, ExplicitLac, Replace, Tombstone
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import says_dropped
 from bookie_server.wire.messages import Status
+from bookie_server.wire.record import encode_lac_packet
 from tests.bookie_server.storage.test_burial import filled, logs
+from tests.doubles.records import CRC32C
 from tests.simulation.kit.storage_model import (
     INSTANCE,
     Model,
@@ -116,6 +118,21 @@ def test_what_is_absent_of_a_dropped_ledger_is_not_denied() -> None:
     for _ in range(2):
         handle = model.storage.contents.ledgers[1]
         assert status_of_absence(handle, is_storage_damaged=False) is Status.UNKNOWN
+        model.restart()
+
+
+def test_an_explicit_lac_below_what_dropped_entries_claimed_is_kept() -> None:
+    """It was compared with the LAC that those had claimed, and an older packet was answered from then on."""
+    model = filled()
+    model.storage.contents.ledgers[1].last_add_confirmed = 9
+    model.write([ExplicitLac(1, encode_lac_packet(CRC32C, 1, 2))])
+    model.write([Drop(1)])
+    newer = encode_lac_packet(CRC32C, 1, 4)
+
+    model.write([ExplicitLac(1, newer), ExplicitLac(1, encode_lac_packet(CRC32C, 1, 3))])
+
+    for _ in range(2):
+        assert model.storage.contents.ledgers[1].explicit_lac == newer
         model.restart()
 
 
