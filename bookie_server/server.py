@@ -10,7 +10,6 @@ which has acknowledged nothing, it simply ends the process.
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import os
@@ -30,6 +29,7 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.listening import bind
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
@@ -123,7 +123,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             ("grpc.max_allowed_incoming_connections", settings.connections_max),
         )
     )
-    port = _bind(server, settings.host, settings.port)
+    port = bind(server, settings)
     bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
     observer = _observer(settings)
@@ -243,15 +243,6 @@ def _endpoints(settings: BookieSettings, port: int) -> tuple[Endpoint, ...]:
     if not settings.http_port:
         return (own,)
     return own, Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP)
-
-
-def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
-    """The port bound; gRPC says only by a ``RuntimeError`` that it could not be had."""
-    try:
-        return int(server.add_insecure_port(f"{host}:{port}"))
-    except RuntimeError as cause:
-        text = "cannot listen, the port may be in use"
-        raise OSError(errno.EADDRINUSE, text, f"{host}:{port}") from cause
 
 
 async def _until_first(*ends: asyncio.Future[Any]) -> None:
