@@ -1,6 +1,7 @@
 """Auto-recovery beside a bookie: a process of its own, whose copying takes no time of the bookie's interpreter.
 
-It is started again if it dies, and ends within seconds of the bookie: when its standard input ends, which is a pipe that
+It begins when the bookie is registered: before, it would take its own bookie for lost, as any auditor does, and have all
+of its ledgers marked and copied. It is started again if it dies, and ends within seconds of the bookie: when its standard input ends, which is a pipe that
 only the bookie's process holds, and which the kernel closes however that one ends.
 """
 
@@ -52,15 +53,22 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
 
 
 class Companion(Closing):
-    """A process that is kept running until this is closed."""
+    """A process that is kept running from ``begin`` until this is closed."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._reading, self._writing = os.pipe()
         self._stopping = threading.Event()
-        self._process = self._spawn()
-        self._thread = threading.Thread(target=self._keep, name="auto-recovery-beside", daemon=True)
-        self._thread.start()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start it, without waiting. Idempotent, and nothing once this is closed."""
+        if self._thread is None and not self._stopping.is_set():
+            self._thread = threading.Thread(
+                target=self._keep, name="auto-recovery-beside", daemon=True
+            )
+            self._thread.start()
 
     def close(self) -> None:
         """End it, and wait until it has ended. Idempotent."""
@@ -69,9 +77,10 @@ class Companion(Closing):
         self._stopping.set()
         # It ends by itself now: nobody holds the pipe that it reads.
         os.close(self._writing)
-        self._thread.join(_STOP_TIMEOUT_S)
-        if self._thread.is_alive():
-            self._process.kill()
+        if self._thread is not None:
+            self._thread.join(_STOP_TIMEOUT_S)
+            if self._thread.is_alive() and self._process is not None:
+                self._process.kill()
             self._thread.join()
         os.close(self._reading)
 
@@ -86,22 +95,24 @@ class Companion(Closing):
 
     def _keep(self) -> None:
         pause_s = _PAUSE_S_MIN
-        while True:
+        while not self._stopping.is_set():
             begun_s = time.monotonic()
-            exit_code = self._process.wait()
-            if self._stopping.is_set():
-                return
-            if time.monotonic() - begun_s > _PAUSE_S_MAX:
-                pause_s = _PAUSE_S_MIN  # it had come to work
-            _LOGGER.warning(
-                "auto-recovery ended, starting it again. exit_code=%s pause_s=%.0f",
-                exit_code,
-                pause_s,
-            )
-            if self._stopping.wait(pause_s):
-                return
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
             try:
                 self._process = self._spawn()
             except OSError as error:
-                _LOGGER.warning("auto-recovery cannot be started. detail=%s", error)
+                _LOGGER.warning(
+                    "auto-recovery cannot be started yet. detail=%s pause_s=%.0f", error, pause_s
+                )
+            else:
+                exit_code = self._process.wait()
+                if self._stopping.is_set():
+                    return
+                if time.monotonic() - begun_s > _PAUSE_S_MAX:
+                    pause_s = _PAUSE_S_MIN  # it had come to work
+                _LOGGER.warning(
+                    "auto-recovery ended, starting it again. exit_code=%s pause_s=%.0f",
+                    exit_code,
+                    pause_s,
+                )
+            self._stopping.wait(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
