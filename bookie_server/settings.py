@@ -79,7 +79,8 @@ class PlaceSettings(ProcessSettings):
     """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
     the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
     autorecovery_config: str = ""
-    """TOML file of its settings, as of `bookkeeper autorecovery --config`. Empty: none."""
+    """TOML file of its settings, as of `bookkeeper autorecovery --config`; its variables beat it. The bookie's settings say
+    cluster, bookie and how to log: a file for another cluster or bookie is refused. Empty: none."""
 
     def defects(self) -> list[str]:
         """A bookie id that cannot be a ZooKeeper node, and a host open to the network."""

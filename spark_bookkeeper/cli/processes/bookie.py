@@ -60,8 +60,8 @@ def bookie(
     if is_check:
         context.exit(0 if check_directories((), settings.storage) else 1)
     settings.storage  # noqa: B018  its own defects are reported here, before anything is started
-    beside = auto_recovery_beside(settings)
     set_up_logging(settings.log_level, settings.log_format)
+    beside = auto_recovery_beside(settings)
     start = Start(may_replace)
     with ExitStack() as stack:
         if beside is not None:
