@@ -8,7 +8,7 @@ import os
 import sys
 
 from bookie_server.logs import set_up_logging
-from bookie_server.server import run
+from bookie_server.server import Start, run
 from bookie_server.settings import (
     REPLACE_FLAG,
     REPLACE_HELP,
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     set_up_logging(settings.log_level, settings.log_format)
     logging.captureWarnings(True)
-    return run(settings, may_replace=may_replace)
+    return run(settings, Start(may_replace))
 
 
 if __name__ == "__main__":

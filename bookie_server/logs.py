@@ -1,4 +1,8 @@
-"""How a process logs: one line per event on standard error, for people or for machines."""
+"""How a process logs: one line per event on standard error, for people or for machines.
+
+Facts are taken from what was logged - the message with its places, the values, and errors among them - and not from the line
+that was made of it: there nothing says where a value ends that holds spaces.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,32 @@ import json
 import logging
 import re
 import sys
+from contextlib import suppress
+from itertools import islice
 
-_FACT = re.compile(r"\b(\w+)=([^\s;,]+)")
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+
+_PLACE = re.compile(r"%(%|[-#0+]*\d*(?:\.\d+)?[a-zA-Z])")
+_KEYED_PLACE = re.compile(r"\b(\w+)=([^\s;,%]*%[^\s;,]*)")
+"""A fact of a message that is not filled in yet: its value is what its places are filled with, whatever that holds."""
+_FACT = re.compile(
+    r"""\b(\w+)=(
+        \[[^\]]*\] | \([^)]*\) | \{[^}]*\} | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*"
+        | (?:[^\s;,] | [;,](?!\s|\w+=|$))+
+    )""",
+    re.VERBOSE,
+)
+"""A fact of a text that is: the value ends where the next word begins, but for a list or what is quoted."""
+_TOLD = frozenset(("cause", "detail", "error", "reason"))
+"""What these say is a text with facts of its own; what others say is nothing but their value."""
 
 
 class JsonLines(logging.Formatter):
     """One JSON object a line: time (ms since the epoch), level, logger, message.
 
     The ``key=value`` facts of a message, by which lines of several processes are put together - ``ledger_id``,
-    ``bookie_id``, ``log``, ``epoch``, ``query`` and ``batch`` - stand below ``facts`` as well, as text.
+    ``bookie_id``, ``log``, ``epoch``, ``query`` and ``batch`` - stand below ``facts`` as well, as text. Those of errors that it
+    tells of are there, too; of two of one name the message's own.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -24,12 +45,54 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # Of two of one name the first: a cause that is told at the end has facts of its own.
-        if found := _FACT.findall(record.getMessage()):
-            event["facts"] = dict(reversed(found))
+        if facts := _facts(record):
+            event["facts"] = facts
         if record.exc_info:
             event["traceback"] = self.formatException(record.exc_info)
         return json.dumps(event)
+
+
+def _facts(record: logging.LogRecord) -> dict[str, str]:
+    """The facts of a message, and of errors and texts in it: of two of one name the first."""
+    values = record.args if isinstance(record.args, tuple) else ()
+    found: dict[str, str] = {}
+    texts = [record.getMessage()]
+    if values:
+        # Other libraries' messages may have places of other kinds; of those the text is looked at.
+        with suppress(TypeError, ValueError):
+            found, texts = _facts_of_places(str(record.msg), values)
+    for error in values:
+        if isinstance(error, BookKeeperError):
+            found = {**error.facts(), **found}
+        if isinstance(error, Exception):
+            found = {**_facts_of_text(str(error)), **found}
+    for each in texts:
+        found = {**_facts_of_text(each), **found}
+    return found
+
+
+def _facts_of_places(template: str, values: tuple[object, ...]) -> tuple[dict[str, str], list[str]]:
+    """The facts whose values are to be filled in, and the texts beside them, which may hold further ones."""
+    found: dict[str, str] = {}
+    texts = []
+    left, end = iter(values), 0
+
+    def fill(part: str) -> str:
+        count = sum(place != "%" for place in _PLACE.findall(part))
+        return part % tuple(islice(left, count))
+
+    for place in _KEYED_PLACE.finditer(template):
+        texts.append(fill(template[end : place.start()]))
+        name, value = place[1], fill(place[2].rstrip(".:)"))
+        found.setdefault(name, value)
+        if name in _TOLD:
+            texts.append(value)
+        end = place.end()
+    return found, [*texts, fill(template[end:])]
+
+
+def _facts_of_text(text: str) -> dict[str, str]:
+    return dict(reversed(_FACT.findall(text)))
 
 
 def set_up_logging(level: str, log_format: str) -> None:

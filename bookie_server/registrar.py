@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
@@ -24,7 +25,15 @@ _TRY_AGAIN_S = 1.0
 class Registrar:
     """Of one bookie: ``start`` registers it, ``stop`` ends that."""
 
-    def __init__(self, registry: BookieRegistry, bookie_id: str, info: BookieServiceInfo) -> None:
+    def __init__(
+        self,
+        registry: BookieRegistry,
+        bookie_id: str,
+        info: BookieServiceInfo,
+        on_registered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_registered`` is called by a start that has registered it."""
+        self._on_registered = on_registered
         self._registry = registry
         self._bookie_id = bookie_id
         self._info = info
@@ -59,6 +68,7 @@ class Registrar:
         """
         await self._register()
         self.keeper = asyncio.create_task(self._keep(), name="registrar")
+        self._on_registered()
 
     async def stop(self) -> None:
         """Be registered no more."""

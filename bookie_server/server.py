@@ -10,14 +10,13 @@ which has acknowledged nothing, it simply ends the process.
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
@@ -30,6 +29,7 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.listening import bind
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
@@ -70,10 +70,18 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
+class Start(NamedTuple):
+    """What goes with one start of the process, and is no setting."""
+
+    may_replace: bool = False
+    """The operator says that directories which are missing or empty are lost."""
+    on_registered: Callable[[], None] = lambda: None
+    """Called when the bookie is registered, on its event loop; again if it makes an ordinary start behind a sealed one."""
+
+
+def run(settings: BookieSettings, start: Start) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 stopped, 1 could not go on.
 
-    ``may_replace``: the operator says that directories which are missing or empty are lost.
     The first signal drains for at most ``drain_timeout_ms``, a second one ends the process at once.
     """
     # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
@@ -83,37 +91,37 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
         connections_max = connection_limit(soft_limit, settings.connections_max)
         _LOGGER.info("descriptors. limit=%d connections_max=%d", soft_limit, connections_max)
         settings = replace(settings, connections_max=connections_max)
-        return asyncio.run(_trim_and_serve(settings, may_replace))
+        return asyncio.run(_trim_and_serve(settings, start))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
         _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)
         return 1
 
 
-async def _trim_and_serve(settings: BookieSettings, may_replace: bool) -> int:
+async def _trim_and_serve(settings: BookieSettings, start: Start) -> int:
     trimming = asyncio.create_task(trim_memory(settings), name="trim")
     try:
-        return await _serve_for_good(settings, may_replace)
+        return await _serve_for_good(settings, start)
     finally:
         await end_tasks([trimming])
 
 
-async def _serve_for_good(settings: BookieSettings, may_replace: bool) -> int:
+async def _serve_for_good(settings: BookieSettings, start: Start) -> int:
     """Serve until the process is to end; while a disk is full, sealed (see ``space.sealed_start``)."""
     while True:
         is_sealed = await is_full(RealFileSystem(), settings)
         try:
-            exit_code = await _serve(settings, may_replace, is_sealed=is_sealed)
+            exit_code = await _serve(settings, start, is_sealed=is_sealed)
         except (BookKeeperError, OSError) as error:
             if is_sealed or not is_for_want_of_room(error):
                 raise
             _LOGGER.warning("no room for a start. detail=%s", error)
-            exit_code = await _serve(settings, may_replace, is_sealed=True)
+            exit_code = await _serve(settings, start, is_sealed=True)
         if exit_code is not None:
             return exit_code
 
 
-async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool) -> int | None:
+async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> int | None:
     """Serve until a signal or a failure; ``None``: it was sealed, and there is room now."""
     stopping = asyncio.Event()
     _on_signals(stopping)
@@ -123,7 +131,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             ("grpc.max_allowed_incoming_connections", settings.connections_max),
         )
     )
-    port = _bind(server, settings.host, settings.port)
+    port = bind(server, settings)
     bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
     observer = _observer(settings)
@@ -132,7 +140,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
         preparing = asyncio.create_task(
-            _prepare(store, root, settings, cluster_id, may_replace, is_sealed=is_sealed),
+            _prepare(store, root, settings, cluster_id, start.may_replace, is_sealed=is_sealed),
             name="prepare",
         )
         await _until_first(preparing, stopped)
@@ -145,9 +153,9 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         service = BookieService(bookie, identity, settings.ledger_directories[0], port)
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
-        registrar = Registrar(
-            BookieRegistry(store, root), bookie_id, BookieServiceInfo(_endpoints(settings, port))
-        )
+        info = BookieServiceInfo(_endpoints(settings, port))
+        registry = BookieRegistry(store, root)
+        registrar = Registrar(registry, bookie_id, info, start.on_registered)
         if observer is not None:
             observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
@@ -243,15 +251,6 @@ def _endpoints(settings: BookieSettings, port: int) -> tuple[Endpoint, ...]:
     if not settings.http_port:
         return (own,)
     return own, Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP)
-
-
-def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
-    """The port bound; gRPC says only by a ``RuntimeError`` that it could not be had."""
-    try:
-        return int(server.add_insecure_port(f"{host}:{port}"))
-    except RuntimeError as cause:
-        text = "cannot listen, the port may be in use"
-        raise OSError(errno.EADDRINUSE, text, f"{host}:{port}") from cause
 
 
 async def _until_first(*ends: asyncio.Future[Any]) -> None:

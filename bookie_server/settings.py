@@ -76,10 +76,11 @@ class PlaceSettings(ProcessSettings):
     port: int = setting(3181, minimum=0, maximum=65535)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
     autorecovery: bool = False
-    """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which starts
-    and ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
+    """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
+    the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
     autorecovery_config: str = ""
-    """TOML file of its settings, as of `bookkeeper autorecovery --config`. Empty: none."""
+    """TOML file of its settings, as of `bookkeeper autorecovery --config`; its variables beat it. The bookie's settings say
+    cluster, bookie and how to log: a file for another cluster or bookie is refused. Empty: none."""
 
     def defects(self) -> list[str]:
         """A bookie id that cannot be a ZooKeeper node, and a host open to the network."""

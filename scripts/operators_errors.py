@@ -38,9 +38,17 @@ OPERATORS: Mapping[str, Explanation] = {
         "until then.",
     ),
     "BK_BOOKIE_FAILED": Explanation(
-        "The operating system refused a bookie something: its port, a directory, a file.",
+        "The operating system refused a bookie something: a directory, a file.",
         _NOT_STARTED,
-        "Change what the message names: another process on the port, permissions, a full disk.",
+        "Change what the message names: permissions, a full disk.",
+    ),
+    "BK_PORT_UNAVAILABLE": Explanation(
+        "A bookie, auto-recovery or the admin page cannot listen at its address: another process has the port, or this "
+        "machine does not have the address or keeps the port for the system.",
+        "Nothing was changed, and the process has ended.",
+        "End what has the port - often the same process, started twice; `ss -ltnp` names it - or choose another with the "
+        "setting that the message names, as a flag, in the settings file or the environment. A bookie without a "
+        "`bookie_id` is its address: give it the old one as `bookie_id` when it moves to another port.",
     ),
     "BK_INSECURE": Explanation(
         "A bookie is to listen beyond loopback, where there is neither TLS nor authentication.",

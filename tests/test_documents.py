@@ -107,6 +107,14 @@ def missing_commands(_: Path, text: str) -> Iterator[str]:
             yield f"bookkeeper {group} {command}"
 
 
+def modules_not_run(_: Path, text: str) -> Iterator[str]:
+    for name in sorted(set(re.findall(rf"python -m ((?:{FOLDERS})[\w.]*)", text))):
+        package, module = (name.replace(".", "/") + end for end in ("/__main__.py", ".py"))
+        runs = (REPOSITORY / module).is_file() and 'if __name__ == "__main__"' in text_of(module)
+        if not runs and not (REPOSITORY / package).is_file():
+            yield f"python -m {name}"
+
+
 Rule = Callable[[Path, str], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     missing_files,
@@ -116,6 +124,7 @@ RULES: tuple[Rule, ...] = (
     missing_tests,
     names_of_tests_astray,
     missing_commands,
+    modules_not_run,
 )
 
 
@@ -165,6 +174,17 @@ def test_a_test_that_is_gone_is_noticed(text: str, offence: str) -> None:
     (found,) = names_of_tests_astray(REPOSITORY, text)
 
     assert offence in found
+
+
+def test_a_module_that_does_nothing_when_run_is_noticed() -> None:
+    text = (
+        "`python -m tests.sources`, `python -m tests.gone`, `python -m scripts.generate_documents`"
+    )
+
+    assert [*modules_not_run(REPOSITORY, text)] == [
+        "python -m tests.gone",
+        "python -m tests.sources",
+    ]
 
 
 def test_every_row_of_what_is_shown_names_a_test_or_says_why_not() -> None:

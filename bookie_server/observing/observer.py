@@ -42,7 +42,7 @@ class Observer(Collector):
         """Open the ``http_port``.
 
         Raises:
-            OSError: it cannot be had.
+            PortUnavailableError: it cannot be had.
         """
         self._settings = settings
         self._bookie: Bookie | None = None

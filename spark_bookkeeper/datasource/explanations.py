@@ -272,7 +272,9 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     "BK_METADATA_UNAVAILABLE": Explanation(
         "ZooKeeper did not answer.",
         "Committed data is safe; a commit under way either happened as a whole or not at all.",
-        "Check metadataServiceUri and that ZooKeeper runs, then run it again.",
+        "Check metadataServiceUri and that ZooKeeper runs, then run it again. If the message says that its data are older than "
+        "what this process has seen, somebody restored it from a backup, or it runs on an old copy: where that was meant, start "
+        "the process (Spark's driver) again, else give ZooKeeper its data.",
     ),
     "BK_METADATA_CONFLICT": Explanation(
         "Somebody else changed the metadata first.",

@@ -19,7 +19,7 @@ from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.guard import Guard
-from spark_bookkeeper.local.ports import LOOPBACK
+from spark_bookkeeper.local.ports import LOOPBACK, is_listening, taken
 from spark_bookkeeper.local.process import LocalProcess
 from spark_bookkeeper.local.readiness import run_in_thread, wait_until_ready
 
@@ -84,8 +84,16 @@ class LocalBookie(LocalProcess):
             wait_until_serving([self])
 
     def spawn(self, *, replace_lost_directories: bool = False) -> None:
-        """Start the process without waiting; :func:`wait_until_serving` waits for several at once."""
+        """Start the process without waiting; :func:`wait_until_serving` waits for several at once.
+
+        Raises:
+            LocalStartError: another process has its port.
+        """
         invariant(not self.is_running, "two processes on one directory would destroy it")
+        if is_listening(self.port):
+            # No other port will do: it is in the bookie's id, and in the metadata of its ledgers.
+            advice = "end it: the cluster's directory, which has its data, says this port"
+            raise LocalStartError(self._what, f"{taken(self.port)}; {advice}", "")
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "bookie.toml"
         config.write_text(self._config(), encoding="utf-8")

@@ -51,6 +51,11 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
+def taken(port: int) -> str:
+    """What to say of a port at which another process listens."""
+    return f"another process has port {port} (`ss -ltnp` names it)"
+
+
 def _ports_of_part(part: str, end: int) -> range:
     """Those below ``end`` that ``part`` (``k/n``) has to itself."""
     match = re.fullmatch(r"([1-9]\d?)/([1-9]\d?)", part)

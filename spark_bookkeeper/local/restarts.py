@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spark_bookkeeper.local.bookie import LocalBookie
-from spark_bookkeeper.local.errors import log_tail
+from spark_bookkeeper.local.errors import LocalStartError, log_tail
 
 _LOGGER = logging.getLogger(__name__)
 PAUSE_MIN_S = 1.0
@@ -59,7 +59,7 @@ class Restarts:
         while not self._is_over.wait(PAUSE_MIN_S):
             try:
                 self.look(bookies())
-            except OSError as error:
+            except (OSError, LocalStartError) as error:
                 _LOGGER.warning("a bookie could not be started again; %s", error)
 
     def look(self, bookies: Sequence[LocalBookie]) -> None:

@@ -17,7 +17,7 @@ from typing import Self
 
 from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.java import find_java, pyspark_jars
-from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening
+from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening, taken
 from spark_bookkeeper.local.process import LocalProcess, Popen
 
 START_TIMEOUT_MS = 60_000
@@ -99,7 +99,8 @@ class ZooKeeperProcess(LocalProcess):
             return
         if is_listening(self.port):
             # Another server would answer in the place of ours.
-            raise LocalStartError("zookeeper", f"port {self.port} is in use", "")
+            advice = "end it, or choose another with --port"
+            raise LocalStartError("zookeeper", f"{taken(self.port)}; {advice}", "")
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         config = self._write("zoo.cfg", _CONFIG.format(port=self.port, directory=self.directory))
         logging = self._write("log4j2.properties", _LOGGING)

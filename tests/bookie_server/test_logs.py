@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import logging
 
+import pytest
+
 from bookie_server.logs import JsonLines
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 
 
 def line(message: str, *arguments: object) -> dict[str, object]:
@@ -15,12 +18,86 @@ def line(message: str, *arguments: object) -> dict[str, object]:
 
 
 def test_facts_of_a_line_are_fields_too() -> None:
-    found = line("ledger is whole; ledger_id=%d to=%s, and log=orders.", 7, "127.0.0.1:3181")
+    found = line("ledger is whole; ledger_id=%d to=%s, and log=%s.", 7, "127.0.0.1:3181", "orders")
 
     assert found["message"] == "ledger is whole; ledger_id=7 to=127.0.0.1:3181, and log=orders."
-    assert found["facts"] == {"ledger_id": "7", "to": "127.0.0.1:3181", "log": "orders."}
+    assert found["facts"] == {"ledger_id": "7", "to": "127.0.0.1:3181", "log": "orders"}
     assert (found["level"], found["logger"]) == ("warning", "a.b")
 
 
 def test_a_line_without_facts_has_none() -> None:
     assert "facts" not in line("elected as auditor.")
+    assert "facts" not in line("stream or request refused by %s", "somebody")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "some words",
+        ["a:1", "b:2"],
+        ("a", "b"),
+        {"a": 1, "b": [2, 3]},
+        'it\'s "said"',
+        "a=b; c=d, e",
+        "first line\nsecond=line",
+        "unclosed [ and ' and \"",
+        "",
+        " 100 % ",
+        "ends here.",
+    ],
+    ids=repr,
+)
+def test_a_value_arrives_whole_whatever_it_holds(value: object) -> None:
+    """Also between others, and none of what it holds becomes a fact of the line."""
+    found = line("marked (%s). first=%d what=%s last=%.1f", "by hand", 1, value, 2.0)
+
+    assert found["facts"] == {"first": "1", "what": str(value), "last": "2.0"}
+
+
+def test_a_value_of_several_places_and_signs_is_one() -> None:
+    found = line("disconnected (peer=%s:%d): full=%d%% hex=%#x", "127.0.0.1", 3181, 7, 255)
+
+    assert found["facts"] == {"peer": "127.0.0.1:3181", "full": "7%", "hex": "0xff"}
+
+
+@pytest.mark.parametrize("place", ["%s", "%r"])
+def test_facts_of_an_error_arrive_whole_beside_those_of_its_line(place: str) -> None:
+    error = MetadataConflictError("the log's head, behind x=1", "somebody else's write")
+
+    found = line(f"not swept. what=%s detail={place}", "orders", error)
+    behind = line(f"not swept. ledger_id=%d detail={place}", 7, error)
+
+    detail = str(error) if place == "%s" else repr(error)
+    assert found["facts"] == {"what": "orders", "detail": detail, "x": "1"}
+    assert behind["facts"] == {
+        "ledger_id": "7",
+        "detail": detail,
+        "what": "the log's head, behind x=1",
+        "x": "1",
+    }
+
+
+def test_facts_within_a_text_are_found_up_to_their_end() -> None:
+    """Some parts of a line are made elsewhere, and come as text."""
+    whom = "bookie_id=b1 port=3181,8000 bookies=['a', 'b'] why='no \\'room\\' left', readonly=False"
+
+    found = line("bookie ready. %s pid=%d", whom, 9)
+
+    assert found["facts"] == {
+        "bookie_id": "b1",
+        "port": "3181,8000",
+        "bookies": "['a', 'b']",
+        "why": "'no \\'room\\' left'",
+        "readonly": "False",
+        "pid": "9",
+    }
+
+
+def test_facts_of_a_message_that_is_text_already_or_of_another_kind_are_found() -> None:
+    assert line("left a=1,b=2; c=(3, 4)")["facts"] == {"a": "1", "b": "2", "c": "(3, 4)"}
+    assert line("took a=%(a)s b=2", {"a": 1})["facts"] == {"a": "1", "b": "2"}
+    assert line("took a=%*d b=%d", 1, 1, 2)["facts"] == {"a": "1", "b": "2"}
+
+
+def test_an_error_gives_its_facts_as_its_message_does() -> None:
+    assert MetadataUnavailableError("a:1,b:2", "no connection").facts() == {"service": "a:1,b:2"}

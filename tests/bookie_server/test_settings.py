@@ -86,3 +86,15 @@ def test_every_setting_explains_itself() -> None:
     for setting in bookie_settings_table().settings:
         assert setting.help, setting.name
         assert setting.flag.startswith("--")
+
+
+def test_what_is_given_has_no_defaults_and_the_same_defects(tmp_path: Path) -> None:
+    file = tmp_path / "bookie.toml"
+    file.write_text('host = "127.0.0.2"\nport = 1\n')
+    table = bookie_settings_table()
+
+    given = table.given(config_path=str(file), environment={"BOOKKEEPER_PORT": "2"})
+    with pytest.raises(ValueError, match="whole number; port='x'"):
+        table.given(config_path=None, environment={"BOOKKEEPER_PORT": "x"})
+
+    assert given == {"host": "127.0.0.2", "port": 2}

@@ -24,6 +24,7 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.memory_tree import parent_of
 from tests.doubles.storage import small_settings
 from tests.doubles.waits import until
 
@@ -68,6 +69,8 @@ async def serve_until(
     settings: BookieSettings,
     session: MemoryStore,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    start: server.Start = server.Start(),  # noqa: B008 - a value
 ) -> None:
     """Start a bookie whose metadata session this is, and stop it once that has come."""
     stopping: list[asyncio.Event] = []
@@ -77,7 +80,7 @@ async def serve_until(
 
     monkeypatch.setattr(server, "connect", connect)
     monkeypatch.setattr(server, "_on_signals", stopping.append)
-    serving = asyncio.create_task(server._serve(settings, may_replace=False, is_sealed=False))
+    serving = asyncio.create_task(server._serve(settings, start, is_sealed=False))
     await until(lambda: serving.done() or has_come())
     for event in stopping:
         event.set()
@@ -125,6 +128,26 @@ async def test_each_step_of_a_start_rests_on_what_is_durable(
     await serve_until(lambda: len(steps) == len(expected), settings, session, monkeypatch)
 
     assert steps == list(expected)
+
+
+@pytest.mark.slow
+async def test_who_waits_for_the_registration_is_called_behind_it(
+    cluster: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Auto-recovery beside a bookie is: before, it would take this bookie for lost."""
+    places: list[list[str] | None] = []
+    start = server.Start(
+        on_registered=lambda: places.append(cluster.tree.children(parent_of(PATHS.bookie(BOOKIE))))
+    )
+    session = MemoryStore(cluster.tree)
+
+    await serve_until(
+        lambda: bool(places), settings_on(tmp_path), session, monkeypatch, start=start
+    )
+
+    (registered,) = places
+    assert registered is not None
+    assert BOOKIE in registered
 
 
 @pytest.mark.slow

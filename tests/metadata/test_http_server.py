@@ -29,6 +29,7 @@ from bookkeeper_metadata.foundation.http_server import (
     json_answer,
     metrics_route,
 )
+from bookkeeper_metadata.foundation.listening import PortUnavailableError
 from tests.patience import Deadline
 
 HOST = "127.0.0.1"
@@ -207,8 +208,10 @@ async def test_a_loop_that_is_stuck_or_gone_is_ill(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_port_that_is_taken_is_an_error(server: HttpServer) -> None:
-    with pytest.raises(OSError, match=f"in use: '{HOST}:{server.port}'"):
-        HttpServer(HOST, server.port, {})
+    with pytest.raises(PortUnavailableError) as error:
+        HttpServer(HOST, server.port, {}, setting="port")
+
+    assert (error.value.address, error.value.setting) == (f"{HOST}:{server.port}", "port")
 
 
 def test_a_route_with_a_star_is_told_what_stands_for_it(server: HttpServer) -> None:

@@ -58,7 +58,9 @@ def test_a_port_in_use_is_refused_before_anything_is_spawned(tmp_path: Path) -> 
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(LocalStartError, match=f"port {port} is in use"):
+        with pytest.raises(
+            LocalStartError, match=f"another process has port {port} .* choose another with --port"
+        ):
             ZooKeeperProcess(tmp_path, port, popen=popen).start()
 
 

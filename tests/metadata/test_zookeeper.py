@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.store.zookeeper_age import newest_zxid
 from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.conformance.metadata_store import MetadataStoreConformance, Service, content, is_owner
@@ -220,3 +222,60 @@ async def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperP
     own_zookeeper.kill()
     async with asyncio.timeout(seconds(5)):
         await store.close()
+
+
+async def test_a_server_with_older_data_is_told_from_one_that_is_away(
+    own_zookeeper: ZooKeeperProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restore from a backup: it closes every connection of who has seen more, without a word."""
+    store = await open_store(own_zookeeper)
+    for name in "abcdefgh":
+        await store.create(f"/{name}", b"")
+    await asyncio.to_thread(own_zookeeper.kill)
+    with pytest.raises(MetadataUnavailableError):
+        await store.create("/i", b"")
+    with pytest.raises(MetadataUnavailableError) as away:
+        await store.create("/i", b"")
+
+    shutil.rmtree(own_zookeeper.directory / "version-2")
+    await asyncio.to_thread(own_zookeeper.start)
+    await until(lambda: "takes no connection" in caplog.text)
+    with pytest.raises(MetadataUnavailableError) as older:
+        await store.create("/i", b"")
+
+    assert "no connection within 2000 ms. service" in str(away.value)
+    assert "no connection within 2000 ms; its data are older" in str(older.value)
+    assert "start this process again" in str(older.value)
+    # Others go on, and once they have changed as much, it does, too.
+    other = await open_store(own_zookeeper)
+    for name in "abcdefghijklmnop":
+        await other.create(f"/{name}", b"anew")
+    assert await answered(store, "/a") == (b"anew", 0)
+    await other.close()
+    await store.close()
+
+
+async def test_no_count_is_had_of_servers_that_do_not_serve() -> None:
+    """One that is away, one that loads its data, and one that answers something else for ever."""
+
+    async def load(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.write(b"This ZooKeeper instance is not currently serving requests\n")
+        writer.close()
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while True:
+                writer.write(b"x" * 1000)
+                await writer.drain()
+
+    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (load, babble)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+
+    async with asyncio.timeout(seconds(5)):
+        assert (
+            await newest_zxid([("127.0.0.1", each) for each in [*ports, free_port(set())]]) is None
+        )
+    for server in servers:
+        server.close()
+        await server.wait_closed()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from spark_bookkeeper.local.bookie import LocalBookie
+from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.restarts import PAUSE_MAX_S, Restarts
+from tests.patience import seconds
 
 
 @dataclass
@@ -60,3 +65,22 @@ def test_one_that_lived_long_is_started_at_once_again() -> None:
         assert not mortal.has_died
         mortal.now_s += PAUSE_MAX_S
         restarts.look([cast(LocalBookie, mortal)])
+
+
+def test_one_whose_port_another_process_has_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The thread that looks must not end by it."""
+    mortal = Mortal(has_died=True)
+    restarts, tried = Restarts(lambda: mortal.now_s), threading.Event()
+
+    def spawn() -> None:
+        tried.set()
+        raise LocalStartError("bookie b", "another process has port 1", "")
+
+    mortal.spawn = spawn  # type: ignore[method-assign]
+    restarts.begin(lambda: [cast(LocalBookie, mortal)])
+    assert tried.wait(seconds(20))
+    restarts.end()
+
+    assert "could not be started again; bookie b did not start: another process has" in caplog.text

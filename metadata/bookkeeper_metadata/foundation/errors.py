@@ -12,6 +12,7 @@ Source of codes: ``BKException.Code``.
 from __future__ import annotations
 
 import dataclasses
+import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, dataclass_transform
@@ -36,6 +37,8 @@ class _Sentence(string.Formatter):
 
 
 _SENTENCE = _Sentence()
+_KEY = re.compile(r"\b(\w+)=$")
+"""What comes before a field that the message gives as a fact."""
 
 
 @dataclass_transform(eq_default=False)
@@ -61,6 +64,15 @@ class BookKeeperError(Exception):
 
     def __str__(self) -> str:
         return _SENTENCE.format(self.message, self) if self.message else super().__str__()
+
+    def facts(self) -> dict[str, str]:
+        """The values that the message gives as ``key=value``, each whole: in the text nothing says where one ends."""
+        found = {}
+        for before, field, form, _ in _SENTENCE.parse(self.message):
+            if field is not None and (key := _KEY.search(before)):
+                value, _ = _SENTENCE.get_field(field, (self,), {})
+                found[key[1]] = _SENTENCE.format_field(value, form or "")
+        return found
 
 
 class ClientClosedError(BookKeeperError):

@@ -31,6 +31,8 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from bookkeeper_metadata.foundation.listening import port_unavailable
+
 _LOGGER = logging.getLogger(__name__)
 STUCK_AFTER_S = 5.0
 """An event loop that answers no sooner is stuck."""
@@ -160,20 +162,25 @@ class HttpServer:
 
     ``port`` 0 takes a free one. A path that ends in ``/*`` is of everything one level below it. ``is_private``: nobody
     is answered who knows the server by another name than this machine's own, as a page of a stranger does whose name
-    leads here.
+    leads here. ``setting`` is the port's.
 
     Raises:
-        OSError: the port cannot be had; the error names it.
+        PortUnavailableError: the port cannot be had.
     """
 
     def __init__(
-        self, host: str, port: int, routes: Mapping[str, Route], *, is_private: bool = False
+        self,
+        host: str,
+        port: int,
+        routes: Mapping[str, Route],
+        *,
+        is_private: bool = False,
+        setting: str = "http_port",
     ) -> None:
         try:
             self._server = _Server(host, port, routes, is_private)
         except OSError as cause:
-            text = f"cannot listen for HTTP: {cause.strerror or cause}"
-            raise OSError(cause.errno, text, f"{host}:{port}") from cause
+            raise port_unavailable(cause, host, port, setting) from cause
         self.port: int = self._server.server_address[1]
         serve = partial(self._server.serve_forever, _LOOK_S)
         threading.Thread(target=serve, name="http", daemon=True).start()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from bookkeeper_metadata.foundation.defects import raise_all
 from bookkeeper_metadata.foundation.settings import Settings
 
 S = TypeVar("S", bound=Settings)
@@ -75,6 +76,24 @@ class SettingsTable(Generic[S]):
             ValueError: unknown keys (naming the nearest), wrong types and impossible values, all at once.
             OSError: the file cannot be read.
         """
+        values, defects = self._given(config_path, environment, flags)
+        try:
+            settings = self._kind(**values)
+        except ValueError as cause:
+            raise ValueError("; ".join([*defects, str(cause)])) from cause
+        raise_all(defects, None)
+        return settings
+
+    def given(self, *, config_path: str | None, environment: Mapping[str, str]) -> dict[str, Any]:
+        """What file and environment say, by name, without defaults; raises as :meth:`load` does."""
+        values, defects = self._given(config_path, environment, {})
+        raise_all(defects, None)
+        return values
+
+    def _given(
+        self, config_path: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The values that all sources give together, and what is wrong with what they give."""
         table = {setting.name: setting for setting in self.settings}
         values: dict[str, Any] = {}
         defects: list[str] = []
@@ -99,13 +118,7 @@ class SettingsTable(Generic[S]):
                     values[name] = _converted(table[name], value)
                 except ValueError as cause:
                     defects.append(f"{source}: {cause}")
-        try:
-            settings = self._kind(**values)
-        except ValueError as cause:
-            raise ValueError("; ".join([*defects, str(cause)])) from cause
-        if defects:
-            raise ValueError("; ".join(defects))
-        return settings
+        return values, defects
 
 
 def _field_helps(owner: type) -> dict[str, str]:

@@ -5,7 +5,8 @@ every request is handed to it and its answer handed back to the event loop. A mu
 connection or the session under it, or no answer in time, is an unknown outcome; kazoo's own retries
 would report our success as a conflict. Reads change nothing and are repeated within a time budget.
 While the connection is down requests wait for it instead of queueing up inside kazoo, where they
-could be applied long after their outcome was reported as unknown.
+could be applied long after their outcome was reported as unknown. If no server will ever connect again, for
+its data are older than what was seen (``zookeeper_age``), their errors say so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store import operations
+from bookkeeper_metadata.store.zookeeper_age import newest_zxid
 from bookkeeper_metadata.store.zookeeper_handler import PollingHandler
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,6 +37,9 @@ _RETRY_PAUSE_S = 0.05
 # For ever: an outage of the service, however long, must not end a bookie. Every request has a time
 # limit of its own.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+_LOOK_PAUSE_S = 2.0
+"""Between two questions why there is no connection; after a short outage none is asked."""
+_OLDER = "; its data are older than what this process has seen, as after a restore from a backup: start this process again"
 
 _CONFLICTS: dict[type[Exception], type[operations.StoreConflict]] = {
     kazoo_errors.NodeExistsError: operations.NodeExistsError,
@@ -75,6 +81,9 @@ class ZooKeeperSession:
         self._connected = asyncio.Event()
         self._waiting: set[asyncio.Future[Any]] = set()
         self._reviving: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._hint = ""
+        """Why there is no connection, where that is known."""
         self._over = asyncio.Event()
         self.client.add_listener(self._on_state)
 
@@ -139,6 +148,8 @@ class ZooKeeperSession:
         # Waited for, not cancelled: a thread of it may be about to start what is stopped below.
         if self._reviving is not None:
             await self._reviving
+        if self._looking is not None:
+            await end_tasks([self._looking])
         # Its callers hear that the store was closed; from kazoo they would hear of a lost
         # connection and would try again.
         for future in self._waiting:
@@ -188,6 +199,22 @@ class ZooKeeperSession:
             except Exception as cause:  # noqa: BLE001 - kazoo raises bare ones here
                 _LOGGER.warning("metadata client does not start again; cause=%r", cause)
 
+    async def _look_for_reason(self) -> None:
+        """Until there is a connection: find out whether one can be had at all."""
+        while True:
+            await asyncio.sleep(_LOOK_PAUSE_S)
+            newest, seen = await newest_zxid(self.client.hosts), self.client.last_zxid
+            is_older = newest is not None and newest < seen
+            if is_older and not self._hint:
+                _LOGGER.error(
+                    "metadata service takes no connection%s; service=%s zxid=%#x zxid_seen=%#x",
+                    _OLDER,
+                    self.service,
+                    newest,
+                    seen,
+                )
+            self._hint = _OLDER if is_older else ""
+
     def _set_state(self, state: str, session_id: int) -> None:
         if state != KazooState.CONNECTED:
             self._connected.clear()
@@ -197,7 +224,13 @@ class ZooKeeperSession:
                 )
                 if self._reviving is None or self._reviving.done():
                     self._reviving = self._loop.create_task(self._revive(), name="revive-zookeeper")
+                if self._looking is None:
+                    look = self._look_for_reason()
+                    self._looking = self._loop.create_task(look, name="look-at-zookeeper")
             return
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking, self._hint = None, ""
         # A reconnect in time keeps the session and its nodes; only another id means that they are
         # gone.
         is_new = session_id != self.id
@@ -214,7 +247,7 @@ class ZooKeeperSession:
                 await self._connected.wait()
         except TimeoutError as cause:
             raise MetadataUnavailableError(
-                self.service, f"no connection within {round(timeout_s * 1000)} ms"
+                self.service, f"no connection within {round(timeout_s * 1000)} ms{self._hint}"
             ) from cause
 
     async def _once(self, submit: Submit) -> Any:

@@ -27,7 +27,7 @@ class LogsExposition:
         try:
             found = survey_logs(self._open_session())
         except BookKeeperError as error:
-            _LOGGER.warning("no metrics of logs. detail=%s: %s", error.name, error)
+            _LOGGER.warning("no metrics of logs. error=%s detail=%s", error.name, error)
             yield gauge("bookkeeper_logs_up", "1 if the logs could be listed", 0)
             return
         logs = [each for each in found if each["error"] is None]

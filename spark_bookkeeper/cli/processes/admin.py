@@ -56,7 +56,7 @@ def admin(uri: str, *, host: str, port: int, insecure: bool) -> None:
         signal.signal(number, lambda *_: ended.set())
     target = TargetOptions(metadata_service_uri=uri, client_settings=_PATIENCE)
     routes = routes_of(lambda: open_session(target))
-    server = HttpServer(host, port, routes, is_private=is_loopback(host))
+    server = HttpServer(host, port, routes, is_private=is_loopback(host), setting="port")
     shown_host = f"[{host}]" if ":" in host else host
     click.echo(
         f"http://{shown_host}:{server.port}/ shows {uri} ({METADATA_URI_VARIABLE}); Ctrl-C stops it."

@@ -49,7 +49,7 @@ def bookie(
 ) -> None:
     """Run one bookie until SIGTERM or Ctrl-C; a flag beats the environment beats the file."""
     from bookie_server.logs import set_up_logging
-    from bookie_server.server import run
+    from bookie_server.server import Start, run
     from spark_bookkeeper.cli.processes.check import check_directories
 
     if directories and not is_check:
@@ -60,10 +60,12 @@ def bookie(
     if is_check:
         context.exit(0 if check_directories((), settings.storage) else 1)
     settings.storage  # noqa: B018  its own defects are reported here, before anything is started
-    beside = auto_recovery_beside(settings)
     set_up_logging(settings.log_level, settings.log_format)
+    beside = auto_recovery_beside(settings)
+    start = Start(may_replace)
     with ExitStack() as stack:
         if beside is not None:
-            stack.enter_context(Companion(beside))
-        exit_code = run(settings, may_replace=may_replace)
+            companion = stack.enter_context(Companion(beside))
+            start = Start(may_replace, on_registered=companion.begin)
+        exit_code = run(settings, start)
     context.exit(exit_code)

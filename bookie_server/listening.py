@@ -1,0 +1,42 @@
+"""Binds a bookie's port; of a port that cannot be had gRPC says nothing but that."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import grpc.aio
+
+from bookie_server.settings import BookieSettings
+from bookkeeper_metadata.foundation.listening import port_unavailable
+
+
+def bind(server: grpc.aio.Server, settings: BookieSettings) -> int:
+    """The port bound, which is a free one where the settings say 0.
+
+    Raises:
+        PortUnavailableError: it cannot be had.
+    """
+    try:
+        return int(server.add_insecure_port(f"{settings.host}:{settings.port}"))
+    except RuntimeError as cause:
+        # A bookie without a name is its address: with another port it would be another bookie.
+        stays = f", with --bookie-id {settings.registered_id} if it has data under this one"
+        raise port_unavailable(
+            _refusal(settings.host, settings.port),
+            settings.host,
+            settings.port,
+            "port",
+            remark="" if settings.bookie_id else stays,
+        ) from cause
+
+
+def _refusal(host: str, port: int) -> OSError:
+    """What the operating system has against this port."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host.strip("[]"), port), family=family):
+            # It has just become free: it was taken.
+            return OSError(errno.EADDRINUSE, "Address already in use")
+    except OSError as refusal:
+        return refusal

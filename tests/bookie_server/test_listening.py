@@ -1,0 +1,64 @@
+"""A bookie's port: had, or refused with a reason and what to do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio
+import pytest
+
+from bookie_server.listening import bind
+from bookie_server.service import SERVER_OPTIONS
+from bookie_server.settings import BookieSettings
+from bookkeeper_metadata.foundation.listening import PortUnavailableError
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[grpc.aio.Server]:
+    made = grpc.aio.server(options=SERVER_OPTIONS)
+    yield made
+    await made.stop(0)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server((HOST, 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+async def test_a_free_port_is_had(server: grpc.aio.Server) -> None:
+    assert bind(server, BookieSettings(bookie_id="b", port=0)) > 0
+
+
+async def test_a_port_that_is_taken_says_how_the_bookie_stays_itself_at_another(
+    server: grpc.aio.Server, taken: int
+) -> None:
+    with pytest.raises(PortUnavailableError) as unnamed:
+        bind(server, BookieSettings(port=taken))
+    with pytest.raises(PortUnavailableError) as named:
+        bind(server, BookieSettings(port=taken, bookie_id="b"))
+
+    assert f"with --bookie-id {HOST}:{taken} if it has data" in unnamed.value.detail
+    assert named.value.detail.endswith("or choose another port with --port")
+    assert (named.value.address, named.value.setting) == (f"{HOST}:{taken}", "port")
+
+
+async def test_a_host_that_is_not_here_is_not_taken_for_a_port_in_use(
+    server: grpc.aio.Server,
+) -> None:
+    with pytest.raises(PortUnavailableError) as error:
+        bind(server, BookieSettings(host="192.0.2.1", port=3181, insecure=True))
+
+    assert error.value.setting == "host"
+
+
+async def test_a_port_that_has_just_become_free_was_taken(
+    server: grpc.aio.Server, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_server", lambda *_, **__: socket.socket())
+
+    with pytest.raises(PortUnavailableError, match="another process has this port"):
+        bind(server, BookieSettings(port=taken))
