@@ -300,11 +300,15 @@ class Model:
         found, expected = read_all(storage, ledger_id), self.entries.get(ledger_id, {})
         if found == expected or (ledger_id in self.dropping and not found):
             return
+        sent = self.sent.get(ledger_id, {})
+        # Behind damage rows are told by the logs, which know nothing of drops: the copy before one may be the one
+        # that is found. Outside of this model it has the same bytes.
+        is_older = bool(storage.recovery.damage) and ledger_id in self.drops
         for entry_id, content in expected.items():
-            allowed = content, self.replacing.get((ledger_id, entry_id), content)
+            allowed = {content, self.replacing.get((ledger_id, entry_id), content)}
+            allowed |= sent[entry_id] if is_older else set()
             is_right = found.get(entry_id) in allowed or (is_lost and entry_id not in found)
             assert is_right, f"{when}: entry {ledger_id}/{entry_id}"
-        sent = self.sent.get(ledger_id, {})
         for entry_id, content in found.items():
             assert content in sent.get(entry_id, ()), f"{when}: {ledger_id}/{entry_id} not sent"
 
