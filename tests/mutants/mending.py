@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bookkeeper_metadata.underreplication import Underreplication, parse_mark
 from spark_bookkeeper.replication.mending import LedgerMender, _Look
 from tests.mutants.planting import DirectedMutants
 
+_MARKS = "tests/metadata/test_underreplication.py"
 _FRAGMENTS = "tests/spark_bookkeeper/replication/test_many_fragments.py"
 
 mutant = DirectedMutants()
@@ -33,5 +35,32 @@ mutant(
     _FRAGMENTS,
     "test_small_shares_of_two_lost_bookies_change_the_metadata_once[quorums0]",
 ).edit(LedgerMender._replace, {"(*refused, *members_soon)": "refused"})
+mutant(
+    "mark_known_by_its_version",
+    "a worker that has lost its lock deletes a mark that is another by now",
+    _MARKS,
+    "test_a_mark_of_the_same_version_may_be_another[2]",
+).edit(Underreplication.clear, {"parse_mark(node, path) != known": "node.version != known.version"})
+mutant(
+    "mark_known_by_its_words",
+    "a mark that was made again and says the same is taken for the one before",
+    _MARKS,
+    "test_a_mark_of_the_same_version_may_be_another[1]",
+).edit(parse_mark, {"node.version, node.created_ms": "node.version"})
+mutant(
+    "mark_compared_with_a_laggards",
+    "what is marked now is asked of a server that does not know it yet",
+    _MARKS,
+    "test_a_server_that_lags_behind_has_no_mark_taken_for_the_one_before",
+).edit(Underreplication.clear, {"await self._store.sync(path)": "pass"})
+mutant(
+    "mark_not_compared_again",
+    "a clearing without a reply deletes what was marked behind it",
+    _MARKS,
+    "test_a_mark_that_is_made_behind_a_clearing_without_a_reply_is_not_taken_for_the_same",
+).edit(
+    Underreplication.clear,
+    {"node = await read_back(self._store, path, self._random, lost)": "pass"},
+)
 
 MENDING = mutant.all()
