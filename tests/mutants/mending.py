@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bookie_server.core.damaged_entries import DamagedEntries
+from bookie_server.integrity.scrubber import Scrubber
 from bookkeeper_metadata.underreplication import Underreplication, parse_mark
 from spark_bookkeeper.replication.mending import LedgerMender, _Look
 from tests.mutants.planting import DirectedMutants
 
+_DAMAGE = "tests/bookie_server/core/test_damaged_entries.py"
+_LIMBO_ENDS = "tests/spark_bookkeeper/replication/test_limbo_ends.py"
 _MARKS = "tests/metadata/test_underreplication.py"
 _FRAGMENTS = "tests/spark_bookkeeper/replication/test_many_fragments.py"
 
@@ -62,5 +66,29 @@ mutant(
     Underreplication.clear,
     {"node = await read_back(self._store, path, self._random, lost)": "pass"},
 )
+mutant(
+    "damage_takes_no_turns",
+    "entries that can never be mended keep all others from being known to be damaged",
+    _DAMAGE,
+    "test_each_has_its_turn_though_none_is_ever_mended",
+).edit(DamagedEntries.begin_turn, {"if self._left_out is not None": "if False"})
+mutant(
+    "turns_begin_at_ledgers",
+    "the end of a ledger that has more damage than is kept in mind never has its turn",
+    _DAMAGE,
+    "test_each_has_its_turn_though_none_is_ever_mended",
+).edit(DamagedEntries.begin_turn, {"self._left_out, None": "(self._left_out[0], 0), None"})
+mutant(
+    "read_damage_displaces",
+    "what readers find anew puts out what is being mended",
+    _DAMAGE,
+    "test_a_turn_lasts_until_the_next_begins",
+).edit(DamagedEntries.add, {"if self._left_out is not None:": "if False:"})
+mutant(
+    "walks_begin_no_turn",
+    "the turns of damaged entries do not move on",
+    _LIMBO_ENDS,
+    "test_a_walk_finds_the_damage_that_the_one_before_had_no_room_for",
+).edit(Scrubber.walk, {"self._bookie.verifier.begin_walk()": "pass"})
 
 MENDING = mutant.all()
