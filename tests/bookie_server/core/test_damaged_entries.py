@@ -50,11 +50,10 @@ def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_has_its_turn_though_none_is_ever_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their other copies are lost as well; what lies behind them can be mended, and is found by no other look."""
     monkeypatch.setattr(damaged_entries, "IDS_MAX", 10)
+    walks = 5  # of nine or ten each
     there = {1: range(3), 4: range(35), 7: range(2, 6), 9: range(1)}
     damaged, random, had = DamagedEntries(), Random(1), set[tuple[int, int]]()
-    walks = 0
-    while len(had) < sum(map(len, there.values())):
-        walks += 1
+    for _ in range(walks):
         damaged.begin_turn()
         start = random.randrange(len(there))
         for ledger_id in (*list(there)[start:], *list(there)[:start]):
@@ -65,7 +64,7 @@ def test_each_has_its_turn_though_none_is_ever_mended(monkeypatch: pytest.Monkey
             (ledger_id, each) for ledger_id in damaged.ledgers for each in damaged.of(ledger_id)
         }
 
-    assert walks == 5, "nine or ten at a time"
+    assert len(had) == sum(map(len, there.values()))
 
 
 def test_a_turn_lasts_until_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
