@@ -46,6 +46,7 @@ class Scrubber:
         ledger_ids = await asyncio.to_thread(sorted, self._bookie.held_ledgers)
         if not ledger_ids:
             return 0
+        self._bookie.verifier.begin_walk()
         start = self._random.randrange(len(ledger_ids))
         read_bytes = 0
         for ledger_id in (*ledger_ids[start:], *ledger_ids[:start]):

@@ -96,6 +96,10 @@ class Verifier:
                 await pace.take(outcome.size_bytes)
         return sorted(self._damaged.of(ledger_id))
 
+    def begin_walk(self) -> None:
+        """All that is stored is about to be verified; see ``DamagedEntries.begin_turn``."""
+        self._damaged.begin_turn()
+
     def forget(self, ledger_id: int) -> None:
         """The ledger is deleted."""
         self._damaged.forget(ledger_id)

@@ -1,9 +1,9 @@
 """Under-replication: which ledgers lack copies, who mends them, and whether anybody shall.
 
 A *mark* is a node that names a ledger and the bookies whose copies of it are missing. Whoever mends the
-ledger holds the mark's *lock* meanwhile, and deletes the mark at the version that was read before:
-what was marked in between is not lost, for every marking changes the version, one that says
-nothing new as well. A lock is advice, as all locks are; the ledger's metadata is changed by
+ledger holds the mark's *lock* meanwhile, and deletes the mark only as it was read before: what was
+marked in between is not lost, for every marking changes the version or makes a new node, one that
+says nothing new as well. A lock is advice, as all locks are; the ledger's metadata is changed by
 compare-and-set. Paths and texts are Apache's, whose auto-recovery may work on the same marks.
 
 Source: Apache ``ZkLedgerUnderreplicationManager``, whose marking leaves a mark as it is that says
@@ -57,6 +57,8 @@ class Mark:
     """Wall clock when it was said last, milliseconds since the epoch, if that was written down."""
     version: int = -1
     """Of the node it was read from."""
+    made_ms: int = 0
+    """When that node was made, by the service's clock: the versions of one that is made again begin anew."""
 
 
 def encode_mark(mark: Mark) -> bytes:
@@ -80,7 +82,7 @@ def parse_mark(node: Node, path: str) -> Mark:
     except (ValueError, text_format.ParseError) as cause:
         raise MetadataCorruptError(path, f"not a mark of a ledger: {cause}") from cause
     marked_ms = message.ctime if message.HasField("ctime") else None
-    return Mark(tuple(message.replica), marked_ms, node.version)
+    return Mark(tuple(message.replica), marked_ms, node.version, node.created_ms)
 
 
 class MarkLock:
@@ -134,31 +136,42 @@ class Underreplication:
         node = await self._store.get(path)
         return None if node is None else parse_mark(node, path)
 
-    async def clear(self, ledger_id: int, version: int) -> bool:
-        """Delete the mark, the ledger being whole; false if it says something else by now.
+    async def clear(self, ledger_id: int, known: Mark) -> bool:
+        """Delete the mark as :meth:`read` returned it, the ledger being whole; false if another is there by now.
+
+        The store compares versions only, and a mark that was deleted and made again has the same. The lock
+        keeps others from deleting it, but may be lost with its session; and behind a delete whose reply was
+        lost anybody may have marked the ledger anew. So it is read before every attempt. What is left are the
+        milliseconds between the two, in which one would have to delete it, our lock being lost, and another to
+        mark the ledger. That is made good by the next audit of all lost bookies, look at damage or check of copies.
 
         Raises:
+            MetadataCorruptError: something is there that cannot be understood; it is left as it is.
             MetadataUnavailableError: unknown whether it is deleted.
         """
         path = self._paths.mark(ledger_id)
+        await self._store.sync(path)  # our server may not know of a new one yet
+        node = await self._store.get(path)
         for attempt in range(ATTEMPTS_MAX):
             await back_off(attempt, self._random)
+            if node is None:
+                break
+            if parse_mark(node, path) != known:
+                return False
             try:
-                await self._store.delete(path, version)
+                await self._store.delete(path, known.version)
+                break
             except NoNodeError:
-                return True
+                break
             except BadVersionError:
                 return False
             except MetadataUnavailableError as lost:
                 node = await read_back(self._store, path, self._random, lost)
-                if node is not None and node.version != version:
-                    return False
-                if node is not None:
-                    continue
-            folder = path.rpartition("/")[0]
-            await delete_empty_folders(self._store, folder, self._paths.underreplicated_ledgers)
-            return True
-        raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
+        else:
+            raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
+        folder = path.rpartition("/")[0]
+        await delete_empty_folders(self._store, folder, self._paths.underreplicated_ledgers)
+        return True
 
     async def list_marked_ledgers(self, random: Random | None = None) -> AsyncIterator[int]:
         """The marked ledgers, ascending; in some other order with ``random``, which many workers

@@ -7,17 +7,21 @@ that is not, or that takes nothing, goes to another bookie, which gets the whole
 
 So at no moment does the metadata name a bookie that lacks what it should have. The last fragment of a
 ledger that is not closed belongs to its writer; what is done about that is decided by the caller.
+
+A ledger may have thousands of fragments, and metadata of as many hundred bytes. So a member is asked once
+for its list, not once for each share, and small shares are copied by the hundred before the metadata is changed.
+What a member loses behind its list it marks the ledger for itself (``IntegrityCheck``): it is named for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from bookie_server.core.shares import Share, shares_of
-from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, Status
+from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, EntryList, Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.pace import LoopPace
@@ -26,18 +30,20 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
+from spark_bookkeeper.replication.copying import WINDOW_BYTES, LedgerCopier, TargetRefusedError
 from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.rules import (
     choose_target,
     open_fragment,
-    with_member,
+    with_members,
 )
 
 _LOGGER = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 """Looks at a ledger's metadata, each after somebody else has changed it."""
+NAMED_AT_ONCE = 256
+"""Shares copied before those who took them are named, but for larger ones. As much is copied in vain at most."""
 _RECENT_S = 1.0
 """How old the answer may be to who is registered, writable, known."""
 _WILL_NOT = frozenset({Status.READ_ONLY, Status.CONFLICT, Status.UNAUTHORIZED, Status.DELETED})
@@ -66,6 +72,31 @@ class Mended:
     def is_whole(self) -> bool:
         """Whether every copy is where the metadata promises it."""
         return not self.left and self.open_fragment is None
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at a ledger: what its members said, and what is copied and named by nobody yet."""
+
+    mended: Mended
+    copier: LedgerCopier
+    registered: Collection[str]
+    lists: dict[str, EntryList] = field(default_factory=dict)
+    """What members said they hold. The next look asks again: by then they may have been given, or have dropped, some."""
+    taken: list[tuple[Share, str]] = field(default_factory=list)
+    """Shares that are copied, and to whom; the metadata does not say so yet."""
+    taken_bytes: int = 0
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As it was read, or changed by this look."""
+        assert self.mended.known is not None
+        return self.mended.known.metadata
+
+    @property
+    def is_naming_due(self) -> bool:
+        """Whether enough is copied that the metadata does not name anybody for."""
+        return len(self.taken) >= NAMED_AT_ONCE or self.taken_bytes >= WINDOW_BYTES
 
 
 class _ChangedMeanwhileError(Exception):
@@ -123,6 +154,8 @@ class LedgerMender:
                 mended.is_gone = True
             except _ChangedMeanwhileError:
                 continue
+            # A bookie that does not answer is left with each of its shares.
+            mended.left = list(dict.fromkeys(mended.left))
             return mended
         mended.left.append(f"its metadata changed {ROUNDS_MAX} times")
         return mended
@@ -140,17 +173,21 @@ class LedgerMender:
         registered = await self._registered.get() - self._leaving
         waited_for = await self._waited_for(registered)
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
+        look = _Look(mended, copier, registered)
         shares, at = shares_of(metadata), 0
         while at < len(shares):
             if shares[at].bookie_id in waited_for:
                 mended.left.append(f"{shares[at].bookie_id} is away, and waited for")
-                changed = None
             else:
-                changed = await self._mend_share(mended, copier, shares[at], registered)
-            if changed is not None:
+                await self._mend_share(look, shares[at])
+            if look.is_naming_due:
+                await self._put_in_place(look)
                 # A bookie may have come into the ensemble of the shares behind it.
-                metadata, shares = changed, shares_of(changed)
+                shares = shares_of(look.metadata)
             at += 1
+        if look.taken:
+            await self._put_in_place(look)
+        metadata = look.metadata
         last = open_fragment(metadata)
         if last is not None and not (registered | waited_for).issuperset(last.ensemble):
             mended.open_fragment = last
@@ -195,41 +232,49 @@ class LedgerMender:
         lost = frozenset(await self._known.get()).difference(registered)
         return self._patience.waited_for(lost, asyncio.get_running_loop().time())
 
-    async def _mend_share(
-        self, mended: Mended, copier: LedgerCopier, share: Share, registered: Collection[str]
-    ) -> LedgerMetadata | None:
-        """Returns the metadata if that had to be changed."""
-        if share.bookie_id not in registered:
+    async def _mend_share(self, look: _Look, share: Share) -> None:
+        mended = look.mended
+        if share.bookie_id not in look.registered:
             why = "is to leave" if share.bookie_id in self._leaving else "is away"
-            return await self._replace(mended, copier, share, f"{share.bookie_id} {why}")
+            await self._replace(look, share, f"{share.bookie_id} {why}")
+            return
         if share.is_empty:
-            return None
-        await self._cluster.prepare((share.bookie_id,))
-        listed = await self._cluster.client(share.bookie_id).list_entries(mended.ledger_id)
-        if listed.status is Status.UNREACHABLE:
-            # It may be at another address than it was.
-            self._cluster.connections.note_silence()
+            return
+        listed = await self._list_of(look, share.bookie_id)
         if listed.status not in SAYS_WHAT_IS_WANTED:
             # It may hold everything.
             mended.left.append(
                 f"{share.bookie_id} does not know what it holds: {listed.status.name}"
             )
-            return None
+            return
         try:
-            mended.copied_bytes += await copier.copy(share, share.bookie_id, listed.held)
+            mended.copied_bytes += await look.copier.copy(share, share.bookie_id, listed.held)
         except TargetRefusedError as refused:
             if refused.status in _WILL_NOT:
-                return await self._replace(mended, copier, share, str(refused))
-            # It may be busy, or about to be gone: no reason to move all that it has.
-            mended.left.append(str(refused))
+                await self._replace(look, share, str(refused))
+            else:
+                # It may be busy, or about to be gone: no reason to move all that it has.
+                mended.left.append(str(refused))
         except _NO_COPY_LEFT as lost:
             mended.left.append(f"{share.bookie_id} lacks an entry: {lost}")
-        return None
 
-    async def _replace(
-        self, mended: Mended, copier: LedgerCopier, share: Share, why: str
-    ) -> LedgerMetadata | None:
-        """Have another bookie take over the share."""
+    async def _list_of(self, look: _Look, bookie_id: str) -> EntryList:
+        """What a member holds, as it said when it was asked first."""
+        listed = look.lists.get(bookie_id)
+        if listed is None:
+            await self._cluster.prepare((bookie_id,))
+            listed = await self._cluster.client(bookie_id).list_entries(look.mended.ledger_id)
+            look.lists[bookie_id] = listed
+            if listed.status is Status.UNREACHABLE:
+                # It may be at another address than it was.
+                self._cluster.connections.note_silence()
+        return listed
+
+    async def _replace(self, look: _Look, share: Share, why: str) -> None:
+        """Have another bookie take over the share; it is named by :meth:`_put_in_place`."""
+        mended, copier = look.mended, look.copier
+        # Of this ensemble one may have taken another share just now.
+        members_soon = [to for other, to in look.taken if other.fragment == share.fragment]
         refused: dict[str, str] = {}
         while True:
             target = choose_target(
@@ -237,14 +282,14 @@ class LedgerMender:
                 await self._candidates(),
                 self._cluster.random,
                 own=self._own,
-                refused=refused,
+                refused=(*refused, *members_soon),
             )
             if target is None:
                 others = "".join(f"; {each}" for each in refused.values())
                 mended.left.append(f"{why}, and no other bookie can take its place{others}")
-                return None
+                return
             try:
-                mended.copied_bytes += await copier.copy(share, target)
+                copied_bytes = await copier.copy(share, target)
             except TargetRefusedError as error:
                 refused[target] = str(error)
                 self._cluster.note_refusal(target, error.status)
@@ -252,10 +297,15 @@ class LedgerMender:
             except _NO_COPY_LEFT as lost:
                 # Nobody may be named who lacks an entry: its absence there would be believed.
                 mended.left.append(f"{why}, and what it held cannot all be had: {lost}")
-                return None
-            return await self._put_in_place(mended, share, target)
+                return
+            mended.copied_bytes += copied_bytes
+            look.taken.append((share, target))
+            look.taken_bytes += copied_bytes
+            return
 
-    async def _put_in_place(self, mended: Mended, share: Share, target: str) -> LedgerMetadata:
+    async def _put_in_place(self, look: _Look) -> None:
+        """Name those that have taken shares."""
+        mended, taken = look.mended, look.taken
         known = mended.known
         assert known is not None
 
@@ -264,29 +314,34 @@ class LedgerMender:
             # may be gone, though nothing else has changed.
             if metadata.is_closed and metadata is not known.metadata:
                 return Stop("it was changed meanwhile")
-            return with_member(metadata, share, target)
+            return with_members(metadata, taken)
 
         outcome = await self._cluster.ledgers.update(mended.ledger_id, transform, known=known)
         if isinstance(outcome, Stop):
             _LOGGER.info(
-                "copied in vain; ledger_id=%d to=%s reason=%s",
+                "copied in vain; ledger_id=%d shares=%d reason=%s",
                 mended.ledger_id,
-                target,
+                len(taken),
                 outcome.reason,
             )
             raise _ChangedMeanwhileError
         mended.known = outcome
-        first_entry = share.fragment.first_entry
-        mended.replaced.append((first_entry, share.bookie_id, target))
-        _LOGGER.info(
-            "copies have a new place; ledger_id=%d first_entry=%d from=%s to=%s",
-            mended.ledger_id,
-            first_entry,
-            share.bookie_id,
-            target,
-        )
-        # If its disk was lost in between, its limbo covers only what it was named for already.
-        listed = await self._cluster.client(target).list_entries(mended.ledger_id)
-        if share.lacks(listed.held):
-            raise _ChangedMeanwhileError
-        return outcome.metadata
+        for share, target in taken:
+            first_entry = share.fragment.first_entry
+            mended.replaced.append((first_entry, share.bookie_id, target))
+            _LOGGER.info(
+                "copies have a new place; ledger_id=%d first_entry=%d from=%s to=%s",
+                mended.ledger_id,
+                first_entry,
+                share.bookie_id,
+                target,
+            )
+        look.taken, look.taken_bytes = [], 0
+        await self._look_at_named(mended.ledger_id, taken)
+
+    async def _look_at_named(self, ledger_id: int, named: Sequence[tuple[Share, str]]) -> None:
+        """If its disk was lost in between, a bookie's limbo covers only what it was named for already."""
+        for target in dict.fromkeys(target for _, target in named):
+            listed = await self._cluster.client(target).list_entries(ledger_id)
+            if any(share.lacks(listed.held) for share, by in named if by == target):
+                raise _ChangedMeanwhileError

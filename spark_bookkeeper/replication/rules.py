@@ -5,7 +5,8 @@ Pure. Source: Apache ``LedgerFragmentReplicator.updateEnsembleInfo``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from bookie_server.core.shares import Share, ends_of
@@ -36,25 +37,25 @@ def choose_target(
     return random.sample(candidates, 1)[0] if candidates else None
 
 
-def with_member(
-    metadata: LedgerMetadata, share: Share, bookie_id: str
+def with_members(
+    metadata: LedgerMetadata, taken: Iterable[tuple[Share, str]]
 ) -> LedgerMetadata | Stop[str]:
-    """The metadata with another bookie for a share that it has been given a copy of; stops where the
+    """The metadata with another bookie for each share that it has been given a copy of; stops where the
     metadata does not say any more what was copied."""
-    first_entries = [each.first_entry for each in metadata.fragments]
-    if share.fragment.first_entry not in first_entries:
-        return Stop("its fragment is gone")
-    at = first_entries.index(share.fragment.first_entry)
-    fragment = metadata.fragments[at]
-    # By position: a writer's place in the ensemble says which entries are whose.
-    if fragment.ensemble[share.position] != share.bookie_id:
-        return Stop(f"its place is {fragment.ensemble[share.position]}'s by now")
-    if bookie_id in fragment.ensemble:
-        return Stop(f"{bookie_id} is a member by now")
-    if ends_of(metadata)[at : at + 1] != [share.last_entry]:
-        return Stop("its fragment has another end by now")
-    ensemble = list(fragment.ensemble)
-    ensemble[share.position] = bookie_id
-    changed = replace(fragment, ensemble=tuple(ensemble))
-    fragments = (*metadata.fragments[:at], changed, *metadata.fragments[at + 1 :])
-    return replace(metadata, fragments=fragments)
+    fragments, ends = list(metadata.fragments), ends_of(metadata)
+    for share, bookie_id in taken:
+        first_entry = share.fragment.first_entry
+        at = bisect_left(fragments, first_entry, key=lambda each: each.first_entry)
+        if at == len(fragments) or fragments[at].first_entry != first_entry:
+            return Stop("its fragment is gone")
+        ensemble = list(fragments[at].ensemble)
+        # By position: a writer's place in the ensemble says which entries are whose.
+        if ensemble[share.position] != share.bookie_id:
+            return Stop(f"its place is {ensemble[share.position]}'s by now")
+        if bookie_id in ensemble:
+            return Stop(f"{bookie_id} is a member by now")
+        if ends[at : at + 1] != [share.last_entry]:
+            return Stop("its fragment has another end by now")
+        ensemble[share.position] = bookie_id
+        fragments[at] = Fragment(first_entry, tuple(ensemble))
+    return replace(metadata, fragments=tuple(fragments))

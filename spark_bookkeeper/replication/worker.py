@@ -141,7 +141,7 @@ class ReplicationWorker:
             mended = await self._mend(ledger_id)
         if mended.left:
             self._wait_after(ledger_id, "; ".join(mended.left))
-        if not mended.is_whole or not await self._marks.clear(ledger_id, mark.version):
+        if not mended.is_whole or not await self._marks.clear(ledger_id, mark):
             return False
         self._waiting.pop(ledger_id, None)
         self._measures.mended.add(self._now_s() - begun_s)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
+from itertools import count
 from random import Random
 
 import pytest
@@ -13,9 +15,10 @@ from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.errors import MetadataCorruptError, MetadataUnavailableError
 from bookkeeper_metadata.paths import LEDGER_ID_MAX, Paths, PeriodicCheck, marked_ledger
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.underreplication import Mark, Underreplication, encode_mark, parse_mark
-from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
+from tests.doubles.stores import LoseNth, ScriptedStore, StandingStill, every_mutation
 
 ROOT = "/ledgers"
 LEDGERS = [0, 7, 65_535, 65_536, 2**31 - 1, 2**31, 12_345_678_901, LEDGER_ID_MAX]
@@ -102,7 +105,7 @@ async def test_marks_are_merged_listed_in_order_and_leave_no_folder(store: Memor
     for ledger_id in LEDGERS:
         mark = await marks.read(ledger_id)
         assert mark is not None
-        assert await marks.clear(ledger_id, mark.version)
+        assert await marks.clear(ledger_id, mark)
         assert await marks.read(ledger_id) is None
     assert await marked(marks) == []
     assert await store.children(Paths(ROOT).underreplicated_ledgers) == []
@@ -116,8 +119,72 @@ async def test_a_mark_that_was_made_again_meanwhile_is_not_lost(store: MemorySto
 
     await marks.mark(7, ["b0:3181"], now_ms=2)
 
-    assert not await marks.clear(7, seen.version)
+    assert not await marks.clear(7, seen)
     assert await marks.read(7) == Mark(("b0:3181",), 2, 1)
+
+
+async def cleared_and_made_again(marks: Underreplication, now_ms: int) -> Mark:
+    """By another worker, that found the ledger whole, and the auditor; returns the new one, whose version is the old one's."""
+    before = await marks.read(7)
+    assert before is not None
+    assert await marks.clear(7, before)
+    await marks.mark(7, ["b0:3181"], now_ms=now_ms)
+    after = await marks.read(7)
+    assert after is not None
+    assert after.version == before.version
+    return after
+
+
+@pytest.mark.conformance("A10")
+@pytest.mark.parametrize("now_ms", [1, 2])
+async def test_a_mark_of_the_same_version_may_be_another(now_ms: int) -> None:
+    """Versions begin anew with a node. By ``now_ms`` of 1 it says the same; it was made later all the same."""
+    clock = count()
+    store = MemoryStore(MemoryTree(lambda: next(clock)))
+    await initialize(store, ROOT, random=Random(0))
+    late, others = over(store), over(MemoryStore(store.tree))
+    await others.mark(7, ["b0:3181"], now_ms=1)
+    seen = await late.read(7)
+    assert seen is not None
+    new = await cleared_and_made_again(others, now_ms)
+
+    assert not await late.clear(7, seen)
+
+    assert await others.read(7) == new
+
+
+async def test_a_server_that_lags_behind_has_no_mark_taken_for_the_one_before(
+    store: MemoryStore,
+) -> None:
+    lagging, others = StandingStill(store.tree), over(store)
+    seen = await others.mark(7, ["b0:3181"], now_ms=1)
+    await lagging.stop()
+    new = await cleared_and_made_again(others, now_ms=2)
+    assert await over(lagging).read(7) == seen
+
+    assert not await over(lagging).clear(7, seen)
+
+    assert await others.read(7) == new
+
+
+async def test_a_mark_that_is_made_behind_a_clearing_without_a_reply_is_not_taken_for_the_same(
+    store: MemoryStore,
+) -> None:
+    """No lock keeps anybody from marking."""
+    losing, others = ScriptedStore(store.tree), over(store)
+    seen = await others.mark(7, ["b0:3181"], now_ms=1)
+    lost = iter([Fault.LOST_REPLY])
+    losing.fault = lambda operation, _: next(lost, None) if operation == "delete" else None
+
+    async def mark_again(operation: str, _path: str) -> None:
+        if operation == "sync" and await others.read(7) is None:
+            await others.mark(7, ["b0:3181"], now_ms=2)
+
+    losing.before = mark_again
+
+    assert not await over(losing).clear(7, seen)
+
+    assert await others.read(7) == replace(seen, marked_ms=2)
 
 
 @pytest.mark.conformance("A10")
@@ -128,7 +195,7 @@ async def test_a_mark_is_made_while_the_one_before_is_cleared(store: MemoryStore
 
     async def clear(operation: str, _path: str) -> None:
         if operation == "put":
-            assert await other.clear(7, mark.version)
+            assert await other.clear(7, mark)
 
     marking.before = clear
     assert await over(marking).mark(7, ["b1:3181"], now_ms=2) == Mark(("b1:3181",), 2, 0)
@@ -158,7 +225,7 @@ async def test_a_lost_message_of_a_clearing_neither_fails_it_nor_takes_a_later_m
         await initialize(plain, ROOT, random=Random(0))
         mark = await over(plain).mark(7, ["b0:3181"], now_ms=1)
         marks = over(MemoryStore(plain.tree, fault=lose))
-        assert await marks.clear(7, mark.version)
+        assert await marks.clear(7, mark)
         assert await over(plain).read(7) is None
 
     assert await every_mutation(attempt, fault) >= 1

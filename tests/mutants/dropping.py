@@ -76,6 +76,27 @@ mutant(
     "test_a_member_that_hangs_is_waited_for_once",
 ).edit(Peers._holds, {"self._silent.add(bookie_id)": "pass"})
 mutant(
+    "readonly_member_is_away",
+    "copies stay for ever beside members that only serve reads",
+    _SURPLUS,
+    "test_a_member_that_only_serves_reads_is_enough",
+).edit(Peers.__aenter__, {"await self._registry.readonly() | ": ""})
+mutant(
+    "connections_of_a_look_stay",
+    "each look at copies too many leaves connections to all other bookies behind",
+    _SURPLUS,
+    "test_no_connection_outlives_its_look[False]",
+).edit(
+    Peers.__aexit__,
+    {"await asyncio.gather(*(client.close() for client in self._clients.values()))": "pass"},
+)
+mutant(
+    "damage_outlives_a_drop",
+    "entries that were damaged before their ledger was dropped count as damaged when they come again",
+    _SURPLUS,
+    "test_what_was_damaged_of_a_dropped_ledger_is_forgotten",
+).edit(Bookie.drop, {"self.verifier.forget(ledger_id)": "pass"})
+mutant(
     "restored_metadata_believed",
     "copies are dropped for the sake of metadata that is a restored copy",
     _SURPLUS,

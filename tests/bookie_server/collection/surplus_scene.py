@@ -25,6 +25,7 @@ from bookkeeper_metadata.bookies import (
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.store.interface import Registration
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.underreplication import Underreplication
 from tests.doubles.bookies import Faults, FaultyClient
@@ -40,6 +41,16 @@ OTHERS = LedgerMetadata(
 CLOSED = OTHERS.in_recovery().closed(0, 1)
 
 
+class Connection(FaultyClient):
+    """One that says whether it was closed."""
+
+    is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await super().close()
+
+
 class Scene:
     """A bookie, another one that has the same entries, and the metadata it looks at."""
 
@@ -48,6 +59,9 @@ class Scene:
         self.member = member
         self.faults = Faults()
         """Of the other one."""
+        self.connections: list[Connection] = []
+        """All that were ever made."""
+        self.registrations: dict[str, Registration] = {}
         self.store = MemoryStore()
         self.ledgers = LedgerStore(self.store, ROOT, random=Random(0))
         self.marks = Underreplication(self.store, ROOT, random=Random(1))
@@ -63,10 +77,25 @@ class Scene:
             partial(Peers, BookieRegistry(over, ROOT), self._connect),
         )
 
-    def _connect(self, bookie_id: str, address: str) -> FaultyClient:
+    def _connect(self, bookie_id: str, address: str) -> Connection:
         assert address == ADDRESS
         bookie = {OWN: self.bookie, MEMBER: self.member}[bookie_id]
-        return FaultyClient(LocalBookieClient(bookie_id, bookie), self.faults)
+        made = Connection(LocalBookieClient(bookie_id, bookie), self.faults)
+        self.connections.append(made)
+        return made
+
+    async def register(self, bookie_id: str, *, readonly: bool = False) -> None:
+        """As a bookie that listens where all here do."""
+        host, port = ADDRESS.split(":")
+        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
+        registry = BookieRegistry(self.store, ROOT)
+        self.registrations[bookie_id] = await registry.register(bookie_id, info, readonly=readonly)
+
+    async def make_readonly(self, bookie_id: str) -> None:
+        """It serves what it has, and takes nothing new."""
+        writable = self.registrations[bookie_id]
+        await self.register(bookie_id, readonly=True)
+        await writable.withdraw()
 
     async def make(self, metadata: LedgerMetadata = CLOSED, count: int = 1) -> int:
         """Ledgers with an entry each at rest on the bookie; returns the last one's id."""
@@ -95,9 +124,6 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     ):
         made = Scene(bookie, member)
         await initialize(made.store, ROOT, random=Random(0))
-        registry = BookieRegistry(made.store, ROOT)
-        host, port = ADDRESS.split(":")
-        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
         for name in (OWN, MEMBER):
-            await registry.register(name, info)
+            await made.register(name)
         yield made

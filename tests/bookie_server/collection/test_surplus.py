@@ -11,7 +11,7 @@ import pytest
 
 from bookie_server.collection import surplus as surplus_module
 from bookie_server.core.space import Disk
-from bookie_server.wire.messages import EntryList, Status
+from bookie_server.wire.messages import EntryList, IdRange, ListRequest, Status
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
@@ -150,6 +150,45 @@ async def test_a_member_in_limbo_that_has_everything_is_enough(scene: Scene) -> 
     scene.member.storage.contents.set_limbo([ledger_id])
 
     assert await scene.dropper().drop() == 1
+
+
+async def test_a_member_that_only_serves_reads_is_enough(scene: Scene) -> None:
+    """Its disk is full, it may be: of all bookies those need the copies of others to go."""
+    ledger_id = await scene.make()
+    await scene.make_readonly(MEMBER)
+
+    assert await scene.dropper().drop() == 1
+    assert not scene.bookie.holds_entries(ledger_id)
+
+
+@pytest.mark.parametrize("is_cut_short", [False, True])
+async def test_no_connection_outlives_its_look(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, is_cut_short: bool
+) -> None:
+    """A bookie looks every day, and is not stopped for months."""
+    monkeypatch.setattr(surplus_module, "_BATCH", 2)
+    await scene.make(count=5)
+    over = MemoryStore(scene.store.tree)
+    if is_cut_short:
+        over.fault = lambda operation, _: Fault.LOST_REQUEST if operation == "ephemeral" else None
+
+    with suppress(MetadataUnavailableError):
+        await scene.dropper(over).drop()
+
+    assert len(scene.connections) == (1 if is_cut_short else 3)
+    assert all(each.is_closed for each in scene.connections)
+
+
+async def test_what_was_damaged_of_a_dropped_ledger_is_forgotten(scene: Scene) -> None:
+    """It may come again, and then it would not be listed though it is there."""
+    ledger_id = await scene.make()
+    scene.bookie.verifier._damaged.add(ledger_id, [0])
+
+    assert await scene.dropper().drop() == 1
+
+    assert scene.bookie.verifier.damaged_count == 0
+    assert await scene.send_copy(ledger_id) is Status.OK
+    assert scene.bookie.list_entries(ListRequest(ledger_id)).held == (IdRange(0, 0, Status.OK),)
 
 
 async def test_a_marked_ledger_is_kept_and_one_that_somebody_mends(scene: Scene) -> None:

@@ -189,7 +189,7 @@ def i14_recovery_leaves_fragments(story: Story) -> Iterator[str]:
     """Until a recovery closes the ledger it reads the fragments it found."""
     for before, commit in story.changes():
         is_running = commit.metadata.state is LedgerState.IN_RECOVERY
-        is_replacement = story.replacement(before, commit) is not None
+        is_replacement = bool(story.replacements(before, commit))
         if is_running and before.fragments != commit.metadata.fragments and not is_replacement:
             yield f"{commit} changed {before.fragments}"
 
@@ -198,11 +198,11 @@ def i15_fragments_immutable(story: Story) -> Iterator[str]:
     """Only the last fragment changes; a writer's new one begins behind its LAC.
 
     A recovery that had to replace bookies commits that with the close, perhaps as several. Whoever makes
-    copies again changes one place of one complete fragment (I22).
+    copies again changes places of complete fragments, and nothing else (I22).
     """
     for before, commit in story.changes():
         old, new = before.fragments, commit.metadata.fragments
-        if old == new or story.replacement(before, commit) is not None:
+        if old == new or story.replacements(before, commit):
             continue
         begins_at = new[-1].first_entry
         if len(new) < len(old) or new[: len(old) - 1] != old[:-1]:
@@ -270,7 +270,7 @@ def i19_state_machine(story: Story) -> Iterator[str]:
         new = commit.metadata
         marked = replace(before, writer_token=new.writer_token, created_ms=new.created_ms)
         is_renewal = marked == new
-        if not (is_legal or is_renewal) and story.replacement(before, commit) is None:
+        if not (is_legal or is_renewal) and not story.replacements(before, commit):
             yield f"{commit} after {before.state.name}"
         if story.deleted.get(commit.ledger, commit.index) < commit.index:
             yield f"{commit} after the ledger was deleted"
@@ -294,16 +294,13 @@ def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
 def i22_replication_safe(story: Story) -> Iterator[str]:
     """A bookie is named in the place of another once it has stored all that it is named for."""
     for before, commit in story.changes():
-        replaced = story.replacement(before, commit)
-        if replaced is None:
-            continue
-        bookie, entries = replaced
-        for entry in entries:
-            if bookie not in write_set(commit.metadata, entry):
-                continue
-            if not story.is_durable(bookie, commit.ledger, entry, commit.index):
-                yield f"{commit} names {bookie}, which has not stored entry {entry}"
-                break
+        for bookie, entries in story.replacements(before, commit):
+            for entry in entries:
+                if bookie not in write_set(commit.metadata, entry):
+                    continue
+                if not story.is_durable(bookie, commit.ledger, entry, commit.index):
+                    yield f"{commit} names {bookie}, which has not stored entry {entry}"
+                    break
 
 
 def i24_fenced_means_fence(story: Story) -> Iterator[str]:

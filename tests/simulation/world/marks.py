@@ -227,7 +227,7 @@ def _of_clients(story: Story) -> Iterator[str]:
 
 def _of_healing(story: Story) -> Iterator[str]:
     for before, commit in story.changes():
-        if story.replacement(before, commit) is not None:
+        if story.replacements(before, commit):
             yield "share taken over"
             if not before.is_closed:
                 yield "share of an open ledger taken over"

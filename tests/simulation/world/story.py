@@ -105,24 +105,24 @@ class Story:
             for before, after in pairwise(versions):
                 yield before.metadata, after
 
-    def replacement(self, before: LedgerMetadata, commit: h.Committed) -> Replaced | None:
-        """Who took over whose share of a complete fragment, if that is all that the commit changed."""
+    def replacements(self, before: LedgerMetadata, commit: h.Committed) -> list[Replaced]:
+        """Who took over whose shares of complete fragments; nobody, if that is not all that the commit changed."""
         after = commit.metadata
         if (before.state, len(before.fragments)) != (after.state, len(after.fragments)):
-            return None
-        pairs = zip(before.fragments, after.fragments, strict=True)
-        changed = [(number, *pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]]
-        if len(changed) != 1 or changed[0][1].first_entry != changed[0][2].first_entry:
-            return None
-        number, old, new = changed[0]
-        places = [p for p, name in enumerate(old.ensemble) if name != new.ensemble[p]]
-        is_last = number == len(after.fragments) - 1
-        if len(places) != 1 or new.ensemble[places[0]] in old.ensemble:
-            return None
-        if is_last and not after.is_closed:
-            return None
-        last = after.last_entry if is_last else after.fragments[number + 1].first_entry - 1
-        return Replaced(new.ensemble[places[0]], range(new.first_entry, last + 1))
+            return []
+        found: list[Replaced] = []
+        for number, (old, new) in enumerate(zip(before.fragments, after.fragments, strict=True)):
+            if old == new:
+                continue
+            is_last = number == len(after.fragments) - 1
+            if old.first_entry != new.first_entry or (is_last and not after.is_closed):
+                return []
+            last = after.last_entry if is_last else after.fragments[number + 1].first_entry - 1
+            came = [each for at, each in enumerate(new.ensemble) if each != old.ensemble[at]]
+            if not set(came).isdisjoint(old.ensemble):
+                return []
+            found += [Replaced(each, range(new.first_entry, last + 1)) for each in came]
+        return found
 
     def is_assigned(self, bookie: str, ledger: int, entry: int, at: int) -> bool:
         """Whether the metadata of a moment names the bookie for an entry that may be asked for."""

@@ -66,7 +66,8 @@ async def test_what_is_dropped_between_its_copy_and_its_naming_is_copied_again(
     await scene.cluster.take_away(lost)
     names, put_in_place, dropped = [], LedgerMender._put_in_place, []
 
-    async def drop_before(mender, mended, share, target):  # type: ignore[no-untyped-def]
+    async def drop_before(mender, look):  # type: ignore[no-untyped-def]
+        ((_, target),) = look.taken
         names.append(target)
         if len(names) == 1:
             # All that are named are there, as they have to be.
@@ -74,7 +75,7 @@ async def test_what_is_dropped_between_its_copy_and_its_naming_is_copied_again(
             dropped.append(await drop(scene, target))
             await scene.cluster.take_away(lost)
             mender.look_around()
-        return await put_in_place(mender, mended, share, target)
+        return await put_in_place(mender, look)
 
     monkeypatch.setattr(LedgerMender, "_put_in_place", drop_before)
 

@@ -18,6 +18,7 @@ from bookkeeper_metadata.bookies import (
 )
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.model import Fragment
+from bookkeeper_metadata.underreplication import Mark
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from spark_bookkeeper.replication import copying
 from spark_bookkeeper.replication.lost_bookies import LostBookies, Patience
@@ -252,10 +253,10 @@ async def test_one_lost_reply_does_not_end_what_is_done_for_other_ledgers(scene:
     worker = worker_of(scene)
     clear = worker._marks.clear
 
-    async def lose_a_reply(ledger_id: int, version: int) -> bool:
+    async def lose_a_reply(ledger_id: int, known: Mark) -> bool:
         if ledger_id == other:
             raise MetadataUnavailableError("zk:2181", "reply lost")
-        return await clear(ledger_id, version)
+        return await clear(ledger_id, known)
 
     worker._marks.clear = lose_a_reply  # type: ignore[method-assign]
 

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from bookie_server.core import damaged_entries
 from bookie_server.integrity.integrity_check import IntegrityCheck
 from bookie_server.integrity.scrubber import Scrubber
 from bookie_server.wire.messages import IdRange, ReadReply, Status
@@ -283,3 +284,35 @@ async def test_a_disk_that_had_a_bad_moment_is_no_reason_to_copy(scene: Scene) -
 
     assert bookie.verifier.damaged_count == 0
     assert await marked(scene) == []
+
+
+async def test_a_walk_finds_the_damage_that_the_one_before_had_no_room_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first damaged entry there is no other copy: it stays damaged, and in mind."""
+    monkeypatch.setattr(damaged_entries, "IDS_MAX", 1)
+    await scene.writer.append_many([b"x" * SIZE] * 9)
+    await scene.settle_adds()
+    await scene.writer.close()
+    rotten = scene.ensemble[0]
+    for part in (2, 6):
+        await rot(scene, rotten, 9, part)
+    damaged = [e for e in range(9) if rotten not in scene.cluster.copies(scene.ledger_id, e)]
+    bookie = scene.cluster.bookies[rotten]
+    scrubber = Scrubber(bookie, interval_ms=1000, pace=LoopPace(0), random=Random(1))
+
+    def without_the_first(reply: ReadReply) -> ReadReply:
+        if not any(damaged[0] in run.entry_ids for run in reply.runs):
+            return reply
+        return ReadReply((), (IdRange(0, 8, Status.UNKNOWN),), -1)
+
+    scene.cluster.set_faults(*scene.ensemble[1:], alter_read=without_the_first)
+    check = await integrity_of(scene, rotten)
+    for _ in range(3):
+        await scrubber.walk()
+        await look(check)
+        await worker_of(scene).look()
+
+    assert [e for e in range(9) if rotten not in scene.cluster.copies(scene.ledger_id, e)] == (
+        damaged[:1]
+    )

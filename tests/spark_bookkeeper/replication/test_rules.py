@@ -9,7 +9,7 @@ import pytest
 
 from bookie_server.core.shares import Share, shares_of
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
-from spark_bookkeeper.replication.rules import choose_target, open_fragment, with_member
+from spark_bookkeeper.replication.rules import choose_target, open_fragment, with_members
 
 OPEN = LedgerMetadata(
     ensemble_size=3,
@@ -31,7 +31,7 @@ def share_of(metadata: LedgerMetadata, first_entry: int, bookie_id: str) -> Shar
 
 @pytest.mark.parametrize("metadata", [OPEN, CLOSED], ids=["open", "closed"])
 def test_another_takes_one_place_in_one_fragment(metadata: LedgerMetadata) -> None:
-    changed = with_member(metadata, share_of(metadata, 0, "b"), "e")
+    changed = with_members(metadata, [(share_of(metadata, 0, "b"), "e")])
 
     assert changed == replace(
         metadata, fragments=(Fragment(0, ("a", "e", "c")), metadata.fragments[1])
@@ -39,7 +39,7 @@ def test_another_takes_one_place_in_one_fragment(metadata: LedgerMetadata) -> No
 
 
 def test_the_last_fragment_of_a_closed_ledger_is_like_any_other() -> None:
-    changed = with_member(CLOSED, share_of(CLOSED, 5, "d"), "c")
+    changed = with_members(CLOSED, [(share_of(CLOSED, 5, "d"), "c")])
 
     assert isinstance(changed, LedgerMetadata)
     assert [each.ensemble for each in changed.fragments] == [("a", "b", "c"), ("a", "b", "c")]
@@ -72,7 +72,7 @@ def test_the_last_fragment_of_a_closed_ledger_is_like_any_other() -> None:
 def test_what_was_copied_for_another_state_is_not_named(
     now: LedgerMetadata, target: str, reason: str
 ) -> None:
-    stopped = with_member(now, share_of(OPEN, 0, "b"), target)
+    stopped = with_members(now, [(share_of(OPEN, 0, "b"), target)])
 
     assert isinstance(stopped, Stop)
     assert reason in str(stopped.reason)
@@ -81,7 +81,7 @@ def test_what_was_copied_for_another_state_is_not_named(
 def test_a_fragment_that_is_gone_has_no_place_to_take() -> None:
     now = replace(CLOSED, fragments=(CLOSED.fragments[0], Fragment(6, ("a", "b", "d"))))
 
-    stopped = with_member(now, share_of(CLOSED, 5, "d"), "e")
+    stopped = with_members(now, [(share_of(CLOSED, 5, "d"), "e")])
 
     assert isinstance(stopped, Stop)
     assert "fragment is gone" in str(stopped.reason)
@@ -90,7 +90,7 @@ def test_a_fragment_that_is_gone_has_no_place_to_take() -> None:
 def test_a_ledger_that_was_closed_elsewhere_meanwhile_is_another() -> None:
     shorter = OPEN.in_recovery().closed(8, 90)
 
-    stopped = with_member(shorter, share_of(CLOSED, 5, "d"), "e")
+    stopped = with_members(shorter, [(share_of(CLOSED, 5, "d"), "e")])
 
     assert isinstance(stopped, Stop)
 
