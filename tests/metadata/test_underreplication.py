@@ -15,7 +15,7 @@ from bookkeeper_metadata.paths import LEDGER_ID_MAX, Paths, PeriodicCheck, marke
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.underreplication import Mark, Underreplication, encode_mark, parse_mark
-from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
+from tests.doubles.stores import LoseNth, Script, ScriptedStore, every_mutation
 
 ROOT = "/ledgers"
 LEDGERS = [0, 7, 65_535, 65_536, 2**31 - 1, 2**31, 12_345_678_901, LEDGER_ID_MAX]
@@ -105,6 +105,7 @@ async def test_marks_are_merged_listed_in_order_and_leave_no_folder(store: Memor
         assert await marks.clear(ledger_id, mark.version)
         assert await marks.read(ledger_id) is None
     assert await marked(marks) == []
+    await marks.delete_empty_folders(LEDGERS)
     assert await store.children(Paths(ROOT).underreplicated_ledgers) == []
 
 
@@ -132,6 +133,42 @@ async def test_a_mark_is_made_while_the_one_before_is_cleared(store: MemoryStore
 
     marking.before = clear
     assert await over(marking).mark(7, ["b1:3181"], now_ms=2) == Mark(("b1:3181",), 2, 0)
+
+
+async def test_a_mark_beside_others_is_made_and_cleared_by_one_request_each(
+    store: MemoryStore,
+) -> None:
+    """A lost bookie's ledgers are thousands, and most of what healing small ones costs is requests."""
+    await over(store).mark(7, ["b0:3181"], now_ms=1)
+    script = Script()
+    marks = over(MemoryStore(store.tree, fault=script))
+
+    mark = await marks.mark(8, ["b0:3181", "b0:3181"], now_ms=1)
+    assert mark == await over(store).read(8) == Mark(("b0:3181",), 1, 0)
+    assert await marks.clear(8, mark.version)
+
+    assert [operation for operation, _ in script.seen] == ["multi", "multi"]
+    around = Paths(ROOT).mark(8).rsplit("/", 2)[0]
+    assert await store.children(around) == ["0007"]
+    await marks.delete_empty_folders([8])
+    assert await marked(marks) == [7]
+
+
+async def test_a_mark_is_made_in_a_folder_that_was_left_and_cleared_beside_what_lies_there(
+    store: MemoryStore,
+) -> None:
+    """Apache's workers leave folders behind when they end between two requests."""
+    folder = Paths(ROOT).mark(7).rpartition("/")[0]
+    await store.create(f"{folder}/something", b"", make_parents=True)
+    marks = over(store)
+
+    mark = await marks.mark(7, ["b0:3181"], now_ms=1)
+
+    assert await marked(marks) == [7]
+    assert not await marks.clear(7, mark.version + 1)
+    assert await marks.clear(7, mark.version)
+    assert await marked(marks) == []
+    assert await store.children(folder) == ["something"]
 
 
 async def test_two_who_mark_at_once_lose_nothing(store: MemoryStore) -> None:
