@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from random import Random
@@ -28,6 +28,7 @@ from bookkeeper_metadata.errors import (
     MetadataUnavailableError,
 )
 from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.paths import Paths, PeriodicCheck, marked_ledger
 from bookkeeper_metadata.proto.underreplication_pb2 import (
     CheckTimeFormat,
@@ -36,7 +37,15 @@ from bookkeeper_metadata.proto.underreplication_pb2 import (
 )
 from bookkeeper_metadata.store.folders import delete_empty_folders
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
-from bookkeeper_metadata.store.operations import BadVersionError, Node, NodeExistsError, NoNodeError
+from bookkeeper_metadata.store.operations import (
+    BadVersionError,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
 from bookkeeper_metadata.update import read_back
 
 _LOGGER = logging.getLogger(__name__)
@@ -44,6 +53,7 @@ _LOGGER = logging.getLogger(__name__)
 ATTEMPTS_MAX = 20
 """Attempts of one change; losing all of them means that others change the mark without pause."""
 _LEVELS = 4
+_FOLDERS_AT_ONCE = 64
 _FOLDER = re.compile(r"[0-9a-f]{4}")
 
 
@@ -116,6 +126,12 @@ class Underreplication:
             MetadataUnavailableError: unknown whether it is marked; marking twice does no harm.
         """
         path = self._paths.mark(ledger_id)
+        fresh = Mark(tuple(dict.fromkeys(bookie_ids)), now_ms, version=0)
+        # Of a lost bookie's ledgers hardly any is marked yet, or has a folder: those take one request.
+        with suppress(NodeExistsError, NoNodeError):
+            folder = Create(path.rpartition("/")[0], b"")
+            await self._store.multi([folder, Create(path, encode_mark(fresh))])
+            return fresh
         for attempt in range(ATTEMPTS_MAX):
             await back_off(attempt, self._random)
             node = await self._store.get(path)
@@ -145,6 +161,8 @@ class Underreplication:
         milliseconds between the two, in which one would have to delete it, our lock being lost, and another to
         mark the ledger. That is made good by the next audit of all lost bookies, look at damage or check of copies.
 
+        Its folder goes with it; those around that are for :meth:`delete_empty_folders`.
+
         Raises:
             MetadataCorruptError: something is there that cannot be understood; it is left as it is.
             MetadataUnavailableError: unknown whether it is deleted.
@@ -159,7 +177,7 @@ class Underreplication:
             if parse_mark(node, path) != known:
                 return False
             try:
-                await self._store.delete(path, known.version)
+                await self._delete(path, known.version)
                 break
             except NoNodeError:
                 break
@@ -169,9 +187,21 @@ class Underreplication:
                 node = await read_back(self._store, path, self._random, lost)
         else:
             raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
-        folder = path.rpartition("/")[0]
-        await delete_empty_folders(self._store, folder, self._paths.underreplicated_ledgers)
         return True
+
+    async def _delete(self, path: str, version: int) -> None:
+        try:
+            folder = Delete(path.rpartition("/")[0], None)
+            await self._store.multi([Delete(path, version), folder])
+        except NotEmptyError:
+            # The folder is one ledger's, so that is nobody's mark; whatever it is, it stays.
+            await self._store.delete(path, version)
+
+    async def delete_empty_folders(self, ledger_ids: Iterable[int]) -> None:
+        """Delete what folders the marks of these ledgers have left empty, once for all that lay side by side."""
+        around = {self._paths.mark(ledger_id).rsplit("/", 2)[0] for ledger_id in ledger_ids}
+        for folder in sorted(around):
+            await delete_empty_folders(self._store, folder, self._paths.underreplicated_ledgers)
 
     async def list_marked_ledgers(self, random: Random | None = None) -> AsyncIterator[int]:
         """The marked ledgers, ascending; in some other order with ``random``, which many workers
@@ -184,19 +214,29 @@ class Underreplication:
         names = await self._store.children(path) or []
         if random is not None:
             random.shuffle(names)
-        for name in names:
-            if depth and _FOLDER.fullmatch(name):
-                async for ledger_id in self._walk(f"{path}/{name}", depth - 1, random):
+        folders = [f"{path}/{name}" for name in names if _FOLDER.fullmatch(name)]
+        if depth > 1:
+            for folder in folders:
+                async for ledger_id in self._walk(folder, depth - 1, random):
                     yield ledger_id
-            elif not depth and (found := marked_ledger(name)) is not None:
-                yield found
+            return
+        # Each of these has one mark: one after the other they would take a round trip each.
+        for begin in range(0, len(folders), _FOLDERS_AT_ONCE):
+            batch = folders[begin : begin + _FOLDERS_AT_ONCE]
+            for found in await each(self._marked_in, batch, concurrency_max=len(batch)):
+                for ledger_id in found:
+                    yield ledger_id
+
+    async def _marked_in(self, folder: str) -> list[int]:
+        """The ledgers that nodes in it are named after, ascending."""
+        names = await self._store.children(folder) or []
+        return [ledger_id for name in names if (ledger_id := marked_ledger(name)) is not None]
 
     # -- locks ------------------------------------------------------------------------------------
 
     async def list_locked_ledgers(self) -> set[int]:
         """The ledgers that somebody mends."""
-        names = await self._store.children(self._paths.underreplication_locks) or []
-        return {ledger_id for name in names if (ledger_id := marked_ledger(name)) is not None}
+        return set(await self._marked_in(self._paths.underreplication_locks))
 
     async def try_lock(self, ledger_id: int, holder: str) -> MarkLock | None:
         """The right to mend the ledger; ``None`` while anybody has it. ``holder`` is for people to read."""

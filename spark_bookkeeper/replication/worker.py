@@ -109,8 +109,12 @@ class ReplicationWorker:
         self._waiting = {known: kept for known, kept in self._waiting.items() if known in seen}
         due = [found for found in marked if found not in locked and not self._must_wait(found)]
         self._measures.underreplicated_ledgers = len(seen)
-        cleared = await each(self._try_to_work, due, concurrency_max=self._settings.ledgers_at_once)
-        return sum(cleared)
+        are_cleared = await each(
+            self._try_to_work, due, concurrency_max=self._settings.ledgers_at_once
+        )
+        cleared = [found for found, is_one in zip(due, are_cleared, strict=True) if is_one]
+        await self._marks.delete_empty_folders(cleared)
+        return len(cleared)
 
     async def _try_to_work(self, ledger_id: int) -> bool:
         """Whether the mark is cleared; it is not, if auto-recovery is disabled or another has the ledger."""

@@ -108,6 +108,7 @@ async def test_marks_are_merged_listed_in_order_and_leave_no_folder(store: Memor
         assert await marks.clear(ledger_id, mark)
         assert await marks.read(ledger_id) is None
     assert await marked(marks) == []
+    await marks.delete_empty_folders(LEDGERS)
     assert await store.children(Paths(ROOT).underreplicated_ledgers) == []
 
 
@@ -174,7 +175,7 @@ async def test_a_mark_that_is_made_behind_a_clearing_without_a_reply_is_not_take
     losing, others = ScriptedStore(store.tree), over(store)
     seen = await others.mark(7, ["b0:3181"], now_ms=1)
     lost = iter([Fault.LOST_REPLY])
-    losing.fault = lambda operation, _: next(lost, None) if operation == "delete" else None
+    losing.fault = lambda operation, _: next(lost, None) if operation == "multi" else None
 
     async def mark_again(operation: str, _path: str) -> None:
         if operation == "sync" and await others.read(7) is None:

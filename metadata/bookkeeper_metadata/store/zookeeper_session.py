@@ -242,6 +242,8 @@ class ZooKeeperSession:
 
     async def _connection(self, timeout_s: float) -> None:
         """Wait until there is a connection."""
+        if self._connected.is_set():
+            return  # every request comes here: no timer for those that need not wait
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()

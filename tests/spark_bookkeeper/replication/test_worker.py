@@ -11,6 +11,7 @@ import pytest
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.pace import LoopPace
+from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.underreplication import MarkLock, Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
@@ -80,6 +81,7 @@ async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> N
     assert lost not in (await scene.metadata()).last_fragment.ensemble
     await assert_whole(scene)
     assert await marked(scene) == []
+    assert await scene.cluster.store.children(Paths(ROOT).underreplicated_ledgers) == []
     assert await marks_of(scene).list_locked_ledgers() == set()
     assert await worker_of(scene).look() == 0
 
