@@ -1,4 +1,4 @@
-"""Binds a bookie's port; of a port that cannot be had gRPC says nothing but that."""
+"""Binds a bookie's ports; of one that cannot be had gRPC says nothing but that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 
 import grpc.aio
 
+from bookie_server.carrier.sockets import listen
 from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.foundation.listening import port_unavailable
 
@@ -29,6 +30,20 @@ def bind(server: grpc.aio.Server, settings: BookieSettings) -> int:
             "port",
             remark="" if settings.bookie_id else stays,
         ) from cause
+
+
+def listen_for_sockets(settings: BookieSettings) -> socket.socket:
+    """What listens at the ``socket_port``.
+
+    Raises:
+        PortUnavailableError: it cannot be had.
+    """
+    try:
+        return listen(settings.host, settings.socket_port)
+    except OSError as refusal:
+        raise port_unavailable(
+            refusal, settings.host, settings.socket_port, "socket_port"
+        ) from refusal
 
 
 def _refusal(host: str, port: int) -> OSError:

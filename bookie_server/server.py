@@ -23,16 +23,13 @@ from itertools import chain
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import grpc.aio
-
-from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
-from bookie_server.listening import bind
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar
-from bookie_server.service import SERVER_OPTIONS, BookieService
+from bookie_server.serving.carriers import Carriers
+from bookie_server.serving.service import BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full, overlay
 from bookie_server.space.watch import SpaceWatch
@@ -46,8 +43,6 @@ from bookie_server.storage.opening import open_storage
 from bookie_server.upkeep import Upkeep, upkeep_of
 from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
     HTTP,
     HTTP_ENDPOINT,
     BookieRegistry,
@@ -125,13 +120,7 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
     """Serve until a signal or a failure; ``None``: it was sealed, and there is room now."""
     stopping = asyncio.Event()
     _on_signals(stopping)
-    server = grpc.aio.server(
-        options=(
-            *SERVER_OPTIONS,
-            ("grpc.max_allowed_incoming_connections", settings.connections_max),
-        )
-    )
-    port = bind(server, settings)
+    carriers = Carriers(settings)
     bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
     observer = _observer(settings)
@@ -150,10 +139,9 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
             _exit_now(0)
         bookie, upkeep = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
-        service = BookieService(bookie, identity, settings.ledger_directories[0], port)
-        server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
-        await server.start()
-        info = BookieServiceInfo(_endpoints(settings, port))
+        service = BookieService(bookie, identity, settings.ledger_directories[0])
+        await carriers.start(service)
+        info = BookieServiceInfo((*carriers.endpoints, *_http_endpoints(settings)))
         registry = BookieRegistry(store, root)
         registrar = Registrar(registry, bookie_id, info, start.on_registered)
         if observer is not None:
@@ -166,7 +154,7 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
         if not bookie.failed.done():
             # First, so that no writer chooses this bookie while it drains.
             await registrar.stop()
-            await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
+            await _drain(carriers, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
             _exit_failed(bookie.failed.result())
         await bookie.stop()
@@ -178,7 +166,7 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
     finally:
         if observer is not None:
             observer.close()
-        await server.stop(0)
+        await carriers.stop()
         await store.close()
 
 
@@ -245,12 +233,10 @@ def _observer(settings: BookieSettings) -> Observer | None:
     return Observer(settings)
 
 
-def _endpoints(settings: BookieSettings, port: int) -> tuple[Endpoint, ...]:
-    """Where the bookie can be reached, as its registration tells."""
-    own = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
+def _http_endpoints(settings: BookieSettings) -> tuple[Endpoint, ...]:
     if not settings.http_port:
-        return (own,)
-    return own, Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP)
+        return ()
+    return (Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP),)
 
 
 async def _until_first(*ends: asyncio.Future[Any]) -> None:
@@ -352,7 +338,7 @@ async def _cluster_id(store: MetadataStore, root: str) -> str:
 
 
 async def _drain(
-    server: grpc.aio.Server, service: BookieService, bookie: Bookie, timeout_s: float
+    carriers: Carriers, service: BookieService, bookie: Bookie, timeout_s: float
 ) -> None:
     """Take no more requests, and wait until what was admitted is answered."""
     service.is_draining = True
@@ -362,7 +348,7 @@ async def _drain(
             await asyncio.sleep(0)  # the last group's replies are sent by tasks that run next
     except TimeoutError:
         _LOGGER.warning("drain timed out; unanswered adds are left to their writers")
-    await server.stop(0.1)
+    await carriers.stop(0.1)
 
 
 def _on_signals(stopping: asyncio.Event) -> None:

@@ -75,6 +75,8 @@ class PlaceSettings(ProcessSettings):
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
     port: int = setting(3181, minimum=0, maximum=65535)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
+    socket_port: int = setting(0, minimum=0, maximum=65535)
+    """TCP port of the same service over plain sockets, on the same `host`, for clients that are set to `socket`. 0: none is opened."""
     autorecovery: bool = False
     """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
     the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""

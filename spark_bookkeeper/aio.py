@@ -15,6 +15,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
+from bookie_server.client.socket_client import over_tcp
+from bookkeeper_metadata.bookies import SOCKET, Endpoint
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.closing import AsyncClosing
@@ -58,12 +60,14 @@ def metadata_uri(given: str | None) -> str:
 
 
 def _bookie_client(
-    bookie_id: str, address: str, settings: ClientSettings, *, cluster_id: str
+    bookie_id: str, endpoint: Endpoint, settings: ClientSettings, *, cluster_id: str
 ) -> BookieClient:
+    if endpoint.protocol == SOCKET:
+        return over_tcp(bookie_id, endpoint.address, settings.connection, cluster_id)
     # gRPC hangs in a process forked from one that used it, as multiprocessing's may be
     # (docs/decisions/0007).
     transport = GrpcBookieClient if grpc_works_here() else RelayedBookieClient
-    return transport(bookie_id, address, settings.connection, cluster_id)
+    return transport(bookie_id, endpoint.address, settings.connection, cluster_id)
 
 
 def _connect_first(

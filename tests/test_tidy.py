@@ -39,6 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bookkeeper_metadata.store",),
     ("bookkeeper_metadata",),
     ("bookie_server.wire", "bookie_server.settings"),
+    ("bookie_server.carrier",),
     ("bookie_server.core", "bookie_server.client", "bookie_server.memory"),
     ("bookie_server.storage.disk",),
     ("bookie_server.storage.journal", "bookie_server.storage.logs"),

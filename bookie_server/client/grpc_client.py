@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read once, when grpc is imported
 
@@ -21,6 +22,7 @@ import grpc
 import grpc.aio
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.message_stream import MessageStream, StreamEndedError
 from bookie_server.client.read_stream import ReadStream, unreachable
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
@@ -38,6 +40,7 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
+from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.invariant import invariant
 
 Reply = TypeVar("Reply")
@@ -80,7 +83,12 @@ class GrpcBookieClient(BookieClient):
         self._settings = settings
         self._addressee = encode_addressee(bookie_id, cluster_id)
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._writes = WriteStream(self._stream("Write"), settings, bookie_id)
+        open_writes = self._stream("Write")
+
+        async def open_stream() -> MessageStream:
+            return WriteCall(open_writes())
+
+        self._writes = WriteStream(open_stream, settings, bookie_id)
         self._reads = ReadStream(self._stream("Read"), settings.read_timeout_ms)
         self._is_closed = False
 
@@ -115,7 +123,7 @@ class GrpcBookieClient(BookieClient):
             await asyncio.gather(self._writes.close(), self._reads.close())
             await self._channel.close()
 
-    def _stream(self, method: str) -> Callable[[], object]:
+    def _stream(self, method: str) -> Callable[[], Any]:
         open_call = self._channel.stream_stream(f"/{SERVICE}/{method}")
         return partial(open_call, metadata=self._addressee)
 
@@ -135,3 +143,57 @@ class GrpcBookieClient(BookieClient):
             return parse(await call(request, timeout=timeout_s, metadata=self._addressee))
         except (grpc.RpcError, codec.MalformedFrameError):
             return None
+
+
+class WriteCall(MessageStream):
+    """A stream of adds over one call."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
+        self._unsent_bytes = 0
+        self._sender = asyncio.create_task(self._send(), name="bookie-write-sender")
+        self._is_closed = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._unsent_bytes
+
+    def send(self, sections: Sequence[bytes]) -> None:
+        # Alone, a section is the same bytes object for every bookie of the write set.
+        frame = sections[0] if len(sections) == 1 else b"".join(sections)
+        self._unsent_bytes += len(frame)
+        self._unsent.put_nowait(frame)
+
+    async def receive(self) -> bytes:
+        try:
+            data = await self._call.read()
+        except grpc.RpcError as error:
+            full = grpc.StatusCode.RESOURCE_EXHAUSTED
+            is_for_room = isinstance(error, grpc.aio.AioRpcError) and error.code() is full
+            raise StreamEndedError(str(error), is_for_room=is_for_room) from error
+        except asyncio.CancelledError:
+            # gRPC says so of a call that ``close`` has cancelled, too.
+            task = asyncio.current_task()
+            if self._is_closed and task is not None and not task.cancelling():
+                raise StreamEndedError("closed") from None
+            raise
+        if data is grpc.aio.EOF:
+            raise StreamEndedError("the bookie ended the stream")
+        return bytes(data)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._sender.cancel()
+        self._call.cancel()
+
+    async def _send(self) -> None:
+        # A call that broke says so in ``receive``.
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):
+            while True:
+                # Nothing else may come between the pieces of a frame. A stream
+                # that ends in the middle of one is opened anew.
+                frame = await self._unsent.get()
+                for message in messages_of(frame):
+                    await self._call.write(message)
+                self._unsent_bytes -= len(frame)

@@ -16,15 +16,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import grpc
-
+from bookie_server.client.message_stream import MessageStream, OpenStream, StreamEndedError
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.limits import FRAME_SECTIONS_MAX
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status, run_id
-from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _LOGGER = logging.getLogger(__name__)
@@ -56,9 +53,9 @@ class WriteStream:
     """One per bookie; all methods run on its event loop."""
 
     def __init__(
-        self, open_call: Callable[[], Any], settings: ConnectionSettings, bookie_id: str = ""
+        self, open_stream: OpenStream, settings: ConnectionSettings, bookie_id: str = ""
     ) -> None:
-        self._open_call = open_call
+        self._open_stream = open_stream
         self._settings = settings
         self._bookie_id = bookie_id
         self._loop = asyncio.get_running_loop()
@@ -67,6 +64,9 @@ class WriteStream:
         self._unanswered: dict[_Key, deque[_Pending]] = {}
         self._frames_in_flight = 0
         self._wake = asyncio.Event()
+        self._stream: MessageStream | None = None
+        """The open one."""
+        self._is_pumping = False
         self._lost_since_s: float | None = None
         self._runner: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -86,7 +86,8 @@ class WriteStream:
         self._unsent.append(_Pending(key, section.data, done, deadline_s))
         self._unsent_bytes += len(section.data)
         self._wake.set()
-        if self._runner is None:
+        self._pump_soon()
+        if self._runner is None or self._runner.done():
             self._runner = self._loop.create_task(self._run(), name="bookie-write-stream")
         self._sweep_soon()
 
@@ -102,53 +103,53 @@ class WriteStream:
     # -- connection ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_closed:
             while not self._unsent:
                 self._wake.clear()
                 await self._wake.wait()
-            call = self._open_call()
             try:
-                await self._converse(call)
-            except (grpc.RpcError, codec.MalformedFrameError, ConnectionError) as error:
+                await self._converse()
+            except (StreamEndedError, codec.MalformedFrameError) as error:
                 # The bookie may or may not have stored what it did not answer: send it again.
-                if _is_for_room(error):
+                if isinstance(error, StreamEndedError) and error.is_for_room:
                     self._lost_since_s = None
                 # From the first break on: attempts that fail in between must not start the time anew.
                 elif self._lost_since_s is None:
                     self._lost_since_s = self._loop.time()
-            finally:
-                call.cancel()
             self._resend_unanswered()
             await asyncio.sleep(_RETRY_S)
 
-    async def _converse(self, call: Any) -> None:
-        sender = self._loop.create_task(self._send(call), name="bookie-write-sender")
+    async def _converse(self) -> None:
+        self._stream = stream = await self._open_stream()
         try:
+            self._pump()
             while True:
-                data = await call.read()
-                if data is grpc.aio.EOF:
-                    raise ConnectionError("the bookie ended the stream")
+                data = await stream.receive()
                 # Only an answer shows that the bookie is there: a connection alone proves nothing.
                 self._lost_since_s = None
                 for reply in add_frames.parse_write_reply(data):
                     self._answer(reply)
-                self._wake.set()
+                self._pump()
         finally:
-            # Before the resends are queued: it would put them into the call that has ended.
-            await end_tasks([sender])
+            # Before the resends are queued: they are not for a stream that has ended.
+            self._stream = None
+            stream.close()
 
-    async def _send(self, call: Any) -> None:
-        while True:
-            while not self._may_send():
-                self._wake.clear()
-                await self._wake.wait()
-            # Nothing else may come between the pieces of a frame. A stream
-            # that ends in the middle of one is opened anew.
-            for message in messages_of(self._next_frame()):
-                await call.write(message)
+    def _pump_soon(self) -> None:
+        """Send once those who write at this moment have done so: they share a frame."""
+        if self._stream is not None and not self._is_pumping:
+            self._is_pumping = True
+            self._loop.call_soon(self._pump)
 
-    def _may_send(self) -> bool:
-        if not self._unsent:
+    def _pump(self) -> None:
+        self._is_pumping = False
+        while self._stream is not None and self._may_send(self._stream):
+            self._stream.send(self._next_frame())
+
+    def _may_send(self, stream: MessageStream) -> bool:
+        # Frames that have expired are not in flight any more, but may be on their way still: behind a bookie or
+        # a network that is slower than its writers they would pile up.
+        if not self._unsent or stream.unsent_bytes >= self._settings.frame_size_bytes_max:
             return False
         if self._frames_in_flight == 0:
             return True
@@ -157,7 +158,7 @@ class WriteStream:
             and self._frames_in_flight < self._settings.frames_in_flight_max
         )
 
-    def _next_frame(self) -> bytes:
+    def _next_frame(self) -> list[bytes]:
         frame, size = _Frame(), 0
         sections: list[bytes] = []
         while self._unsent and len(sections) < FRAME_SECTIONS_MAX:
@@ -174,8 +175,7 @@ class WriteStream:
             sections.append(pending.section)
         frame.unanswered = len(sections)
         self._frames_in_flight += 1
-        # Alone, a section is the same bytes object for every bookie of the write set.
-        return sections[0] if len(sections) == 1 else b"".join(sections)
+        return sections
 
     def _resend_unanswered(self) -> None:
         again = [pending for same in self._unanswered.values() for pending in same]
@@ -245,12 +245,4 @@ class WriteStream:
         for pending in due:
             self._complete(pending, Status.UNREACHABLE)
         # Frames that came to nothing have made room for what waits behind them.
-        self._wake.set()
-
-
-def _is_for_room(error: Exception) -> bool:
-    """Whether a bookie ended the stream to make room for others: it is there, and others wait, too."""
-    return (
-        isinstance(error, grpc.aio.AioRpcError)
-        and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    )
+        self._pump_soon()

@@ -77,11 +77,11 @@ class FramesInProgress:
         self._last_bytes = 0
         self._unanswered = 0
 
-    async def expect(self) -> None:
-        """Wait for room for the next frame."""
-        expected_bytes = EXPECTED_MIN
+    async def expect(self, size_bytes: int | None = None) -> None:
+        """Wait for room for the next frame, whose size some carriers tell before they read it."""
+        expected_bytes = EXPECTED_MIN if size_bytes is None else size_bytes
         # Who has frames on their way most likely sends more of them at once.
-        if self._unanswered:
+        if size_bytes is None and self._unanswered:
             expected_bytes = min(max(self._last_bytes, EXPECTED_MIN), FRAME_SIZE_MAX)
         if not self._room.try_take(expected_bytes):
             await self._room.take(expected_bytes)

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire import limits
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError, parse_message, status_from_wire
 from bookie_server.wire.limits import FRAME_SIZE_MAX, HEADER_SIZE_MAX, defect_of
 from bookie_server.wire.messages import Section, SectionReply
@@ -41,12 +42,12 @@ def encode_section(header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
     return b"".join((_SECTION.pack(len(header), size), header, *parts))
 
 
-def parse_frame(frame: bytes) -> list[Section]:
+def parse_frame(frame: Buffer) -> list[Section]:
     """Split a frame into its sections; see :func:`sections_of`."""
     return list(sections_of(frame))
 
 
-def sections_of(frame: bytes) -> Iterator[Section]:
+def sections_of(frame: Buffer) -> Iterator[Section]:
     """The sections of a frame, parsed one by one; records are shared with ``frame``, not copied.
 
     Raises:
@@ -90,9 +91,9 @@ def encode_write_reply(replies: Iterable[SectionReply]) -> bytes:
     ).SerializeToString()
 
 
-def parse_write_reply(data: bytes) -> list[SectionReply]:
+def parse_write_reply(data: Buffer) -> list[SectionReply]:
     """Raises :class:`MalformedFrameError`."""
-    message = parse_message(pb.WriteReply(), data)
+    message = parse_message(pb.WriteReply(), bytes(data))
     return [
         SectionReply(*_SECTION_KEY(part), status_from_wire(part.status))
         for part in message.sections

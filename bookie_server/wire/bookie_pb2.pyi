@@ -30,6 +30,19 @@ class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HMAC: _ClassVar[DigestType]
     CRC32C: _ClassVar[DigestType]
     DUMMY: _ClassVar[DigestType]
+
+class Purpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NOTHING: _ClassVar[Purpose]
+    ADDS: _ClassVar[Purpose]
+    REQUESTS: _ClassVar[Purpose]
+
+class FarewellReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NO_REASON: _ClassVar[FarewellReason]
+    MALFORMED: _ClassVar[FarewellReason]
+    NO_ROOM: _ClassVar[FarewellReason]
+    NOT_MEANT: _ClassVar[FarewellReason]
 UNKNOWN: Status
 OK: Status
 NO_ENTRY: Status
@@ -48,6 +61,13 @@ CRC32: DigestType
 HMAC: DigestType
 CRC32C: DigestType
 DUMMY: DigestType
+NOTHING: Purpose
+ADDS: Purpose
+REQUESTS: Purpose
+NO_REASON: FarewellReason
+MALFORMED: FarewellReason
+NO_ROOM: FarewellReason
+NOT_MEANT: FarewellReason
 
 class SectionHeader(_message.Message):
     __slots__ = ("ledger_id", "master_key", "is_recovery", "digest_type")
@@ -224,3 +244,23 @@ class ListEntriesReply(_message.Message):
     next_entry: int
     damaged_count: int
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., held: _Optional[_Iterable[_Union[IdRange, _Mapping[str, object]]]] = ..., next_entry: _Optional[int] = ..., damaged_count: _Optional[int] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("bookie_id", "instance_id", "version", "purpose")
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    bookie_id: str
+    instance_id: str
+    version: str
+    purpose: Purpose
+    def __init__(self, bookie_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., version: _Optional[str] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
+
+class Farewell(_message.Message):
+    __slots__ = ("reason", "detail")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    reason: FarewellReason
+    detail: str
+    def __init__(self, reason: _Optional[_Union[FarewellReason, str]] = ..., detail: _Optional[str] = ...) -> None: ...

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from bookie_server.wire import bookie_pb2 as pb
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import MASTER_KEY_SIZE
 from bookie_server.wire.limits import HEADER_SIZE_MAX, defect_of
 from bookie_server.wire.messages import (
@@ -144,7 +145,7 @@ def encode_read_reply(request_id: int, reply: StoredReply) -> bytes:
     return b"".join((_REPLY.pack(len(header)), header, *reply.chunks))
 
 
-def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
+def parse_read_reply(frame: Buffer) -> tuple[int, ReadReply]:
     """Raises :class:`MalformedFrameError`; records are shared with ``frame``, not copied."""
     if len(frame) < _REPLY.size:
         raise MalformedFrameError(f"a read reply of {len(frame)} bytes")
@@ -152,7 +153,7 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
     body = _REPLY.size + header_size
     if body > len(frame):
         raise MalformedFrameError("a read reply header that exceeds its frame")
-    header = parse_message(pb.ReadReplyHeader(), frame[_REPLY.size : body])
+    header = parse_message(pb.ReadReplyHeader(), bytes(frame[_REPLY.size : body]))
     runs: tuple[Run, ...] = ()
     if body < len(frame):
         try:

@@ -42,6 +42,16 @@ class Status(Enum):
         return self in (Status.NO_ENTRY, Status.NO_LEDGER)
 
 
+@unique
+class Method(Enum):
+    """The requests of one message each, by their names in bookie.proto."""
+
+    READ_LAC = "ReadLac"
+    WRITE_LAC = "WriteLac"
+    INFO = "Info"
+    LIST_ENTRIES = "ListEntries"
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """One ledger's part of a write frame."""

@@ -1,7 +1,7 @@
 """Who is alive and how to reach them: bookies' registrations below ``available``.
 
 A registration is an ephemeral node named by the bookie's id; its value lists endpoints, ours with
-protocol ``grpc``, a real Apache bookie's with ``bookie-rpc``. An empty value is a registration of
+protocols ``grpc`` and ``socket``, a real Apache bookie's with ``bookie-rpc``. An empty value is a registration of
 the old days, whose address is the id itself. A bookie whose value cannot be understood is alive
 without an endpoint: absent would mean dead, and that starts re-replication.
 Source: Apache ``ZKRegistrationManager``, ``ZKRegistrationClient``, ``BookieServiceInfoFormat``.
@@ -30,6 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 BOOKIE_ENDPOINT = "bookie"
 """Endpoint id under which a bookie takes adds and reads, whatever the protocol."""
 GRPC = "grpc"
+SOCKET = "socket"
+"""The messages of gRPC over a plain socket."""
 BOOKIE_RPC = "bookie-rpc"
 HTTP_ENDPOINT = "httpserver"
 """Endpoint id of a bookie's HTTP port, as Apache's has it."""
@@ -54,6 +56,13 @@ class Endpoint:
     def address(self) -> str:
         """``host:port``."""
         return f"{self.host}:{self.port}"
+
+    @classmethod
+    def of_id(cls, bookie_id: str) -> Endpoint:
+        """Where a bookie may be of which nothing but the id is known: the id is most often an address."""
+        host, _, port = bookie_id.rpartition(":")
+        known = (host, int(port)) if port.isdecimal() else (bookie_id, 0)
+        return cls(BOOKIE_ENDPOINT, *known, GRPC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from bookie_server.client.interface import BookieClient
-from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -30,8 +30,8 @@ _SILENT_AGAIN_S = 5.0
 """How often addresses are looked up because a bookie keeps silent. Most that do are dead, and a
 thousand clients may find so."""
 
-MakeClient = Callable[[str, str, ClientSettings], BookieClient]
-"""(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
+MakeClient = Callable[[str, Endpoint, ClientSettings], BookieClient]
+"""(bookie id, where it is, settings) -> client; in-process in tests."""
 
 
 class Connections:
@@ -46,7 +46,7 @@ class Connections:
         self._settings = settings
         self._make_client = make_client
         self._clients: dict[str, BookieClient] = {}
-        self._addresses: dict[str, str] = {}
+        self._endpoints: dict[str, Endpoint] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._unknown_again_s = 0.0
         self._silent_again_s = 0.0
@@ -58,9 +58,9 @@ class Connections:
         """The connection to a bookie whose address is known; see :meth:`prepare`."""
         client = self._clients.get(bookie_id)
         if client is None:
-            address = self._addresses.get(bookie_id, bookie_id)
+            endpoint = self._endpoints.get(bookie_id) or Endpoint.of_id(bookie_id)
             client = self._clients[bookie_id] = self._make_client(
-                bookie_id, address, self._settings
+                bookie_id, endpoint, self._settings
             )
         return client
 
@@ -70,7 +70,7 @@ class Connections:
         Raises:
             MetadataUnavailableError: none of them is known, nor could be looked up.
         """
-        unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in self._addresses]
+        unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in self._endpoints]
         loop = asyncio.get_running_loop()
         if not unknown or loop.time() < self._unknown_again_s:
             return
@@ -116,15 +116,16 @@ class Connections:
     def remember(self, bookies: Mapping[str, BookieServiceInfo]) -> None:
         """Note what registrations say; a bookie at another address gets a new connection."""
         for bookie_id, info in bookies.items():
-            endpoint = info.endpoint(GRPC)
+            # One that does not offer what is wished for is used as it can be.
+            endpoint = info.endpoint(self._settings.bookie_protocol) or info.endpoint(GRPC)
             if endpoint is None:
                 continue
-            former = self._addresses.get(bookie_id, bookie_id)
-            if bookie_id in self._clients and endpoint.address != former:
+            former = self._endpoints.get(bookie_id) or Endpoint.of_id(bookie_id)
+            if bookie_id in self._clients and endpoint != former:
                 # Closing here would cut off requests that still wait.
                 self._retired.append(self._clients.pop(bookie_id))
                 self.moves += 1
-            self._addresses[bookie_id] = endpoint.address
+            self._endpoints[bookie_id] = endpoint
 
     async def close(self) -> None:
         """Close every connection."""

@@ -42,6 +42,7 @@ class LocalBookie(LocalProcess):
         *,
         port: int,
         http_port: int,
+        socket_port: int,
         directory: Path,
         metadata_service_uri: str,
         settings: Mapping[str, Any],
@@ -50,6 +51,8 @@ class LocalBookie(LocalProcess):
         self.http_address = f"http://{LOOPBACK}:{http_port}"
         """Where it shows metrics and health; another one whenever the cluster is started."""
         self._http_port = http_port
+        self.socket_port = socket_port
+        """Where it is reached over plain sockets; another one whenever the cluster is started."""
         self.bookie_id = f"{LOOPBACK}:{port}"
         log_path = directory / "bookie.log"
         super().__init__(f"bookie {self.bookie_id}", log_path, STOP_TIMEOUT_S, guard.popen)
@@ -116,6 +119,7 @@ class LocalBookie(LocalProcess):
             "host": LOOPBACK,
             "port": self.port,
             "http_port": self._http_port,
+            "socket_port": self.socket_port,
             "metadata_service_uri": self.metadata_service_uri,
             "journal_directories": [str(self.directory / "journal")],
             "ledger_directories": [str(self.directory / "ledgers")],

@@ -238,6 +238,7 @@ class LocalCluster:
             self._guard,
             port=port,
             http_port=free_port(self._ports_taken),
+            socket_port=free_port(self._ports_taken),
             directory=self.directory / f"bookie{index}",
             metadata_service_uri=self.metadata_service_uri,
             settings=self._bookie_settings,

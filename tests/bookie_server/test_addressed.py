@@ -10,12 +10,13 @@ from random import Random
 import grpc.aio
 import pytest
 
-from bookie_server.addressed import AddressedHandler
 from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.service import SERVER_OPTIONS, BookieService
+from bookie_server.serving.addressed import AddressedHandler
+from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
+from bookie_server.serving.service import BookieService
 from bookie_server.wire.messages import BookieInfo, ReadLacRequest, ReadRequest, Status
 from bookie_server.wire.record import encode_lac_packet
 from bookkeeper_metadata.bookies import (
@@ -51,7 +52,7 @@ async def bookie_at(port: int, place: Path, identity: BookieInfo) -> AsyncIterat
     server = grpc.aio.server(options=SERVER_OPTIONS)
     port = server.add_insecure_port(f"127.0.0.1:{port}")
     service = BookieService(bookie, identity, str(place))
-    server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
+    server.add_generic_rpc_handlers((AddressedHandler(GrpcService(service).handler(), identity),))
     await server.start()
     try:
         yield port
@@ -140,8 +141,8 @@ async def test_a_bookie_at_a_dead_ones_address_denies_none_of_its_entries(tmp_pa
             ROOT,
             settings=settings,
             random=Random(1),
-            make_client=lambda bookie_id, address, settings: GrpcBookieClient(
-                bookie_id, address, settings.connection, "cluster-1"
+            make_client=lambda bookie_id, endpoint, settings: GrpcBookieClient(
+                bookie_id, endpoint.address, settings.connection, "cluster-1"
             ),
         )
         return LedgerClient(context)

@@ -17,7 +17,8 @@ from bookie_server.bookie import Bookie
 from bookie_server.client.grpc_client import CHANNEL_OPTIONS, GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.memory import frames
-from bookie_server.service import SERVER_OPTIONS, SERVICE, BookieService
+from bookie_server.serving.grpc_service import SERVER_OPTIONS, SERVICE, GrpcService
+from bookie_server.serving.service import BookieService
 from bookie_server.wire import add_frames
 from bookie_server.wire.limits import FRAME_SIZE_MAX, PIECE_SIZE_MAX, PIECE_SIZE_MIN
 from bookie_server.wire.messages import BookieInfo, Status
@@ -52,7 +53,7 @@ class Served:
 
     @property
     def used_bytes(self) -> int:
-        return self.service._memory.budget.used_bytes + self.service._memory.promises.used_bytes
+        return self.service.memory.budget.used_bytes + self.service.memory.promises.used_bytes
 
     @property
     def ledgers(self) -> set[int]:
@@ -65,7 +66,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         port = server.add_insecure_port("127.0.0.1:0")
         service = BookieService(bookie, BookieInfo("b:1"), str(tmp_path))
-        server.add_generic_rpc_handlers((service.handler(),))
+        server.add_generic_rpc_handlers((GrpcService(service).handler(),))
         await server.start()
         served = Served(bookie, service, f"127.0.0.1:{port}")
         yield served
@@ -170,11 +171,11 @@ async def test_a_frame_that_waits_for_room_when_the_bookie_drains_is_dropped(
     served: Served,
 ) -> None:
     """It was admitted, when nobody waited for answers any more; its writer sends it again elsewhere."""
-    with served.service._memory.budget.room("other") as room:
+    with served.service.memory.budget.room("other") as room:
         await room.take(FRAME_SIZE_MAX - frames.EXPECTED_MIN)
         call = served.open()
         await call.write(encoded_section([bytes(2 * frames.EXPECTED_MIN)]).data)
-        await until(lambda: served.service._memory.budget.waiting_count == 1)
+        await until(lambda: served.service.memory.budget.waiting_count == 1)
         served.service.is_draining = True
 
     assert await outcome(call) == ([], grpc.StatusCode.OK)

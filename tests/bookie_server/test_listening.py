@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from bookie_server.listening import bind
-from bookie_server.service import SERVER_OPTIONS
+from bookie_server.serving.grpc_service import SERVER_OPTIONS
 from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.foundation.listening import PortUnavailableError
 

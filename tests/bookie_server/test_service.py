@@ -1,4 +1,4 @@
-"""The service over gRPC, directly and through a relay: long polls, and frames of many sections."""
+"""The service over gRPC, directly and through a relay, and over sockets: long polls, and frames of many sections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
-import grpc.aio
 import pytest
 
 from bookie_server.bookie import Bookie
@@ -18,8 +17,9 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
+from bookie_server.client.socket_client import over_tcp
 from bookie_server.core.effects import Effect, ReplyTo
-from bookie_server.service import SERVER_OPTIONS, BookieService
+from bookie_server.serving.reads import READS_IN_FLIGHT_MAX
 from bookie_server.wire import add_frames
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -34,7 +34,9 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.wire.record import encode_lac_packet, parse_run
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
+from tests.doubles.serving import MakeClient, Ports, serving_all
 from tests.doubles.storage import start_bookie
 from tests.doubles.waits import until
 from tests.patience import seconds
@@ -43,8 +45,7 @@ pytestmark = pytest.mark.integration
 
 SETTINGS = ConnectionSettings(read_timeout_ms=2_000)
 
-MakeClient = Callable[[str, str, ConnectionSettings], BookieClient]
-Served = tuple[Bookie, BookieClient, grpc.aio.Server]
+Served = tuple[Bookie, BookieClient, Ports]
 SLOW_ADD_S = 0.02
 """Less than half of what a step of the loop may take."""
 POLL = ReadLacRequest(7, long_poll=LongPoll(previous_lac=-1, timeout_ms=20_000))
@@ -54,17 +55,14 @@ POLL = ReadLacRequest(7, long_poll=LongPoll(previous_lac=-1, timeout_ms=20_000))
 async def serving(place: Path, make_client: MakeClient) -> AsyncIterator[Served]:
     """A bookie behind a real port, and its client."""
     bookie = await start_bookie(place)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    port = server.add_insecure_port("127.0.0.1:0")
-    service = BookieService(bookie, BookieInfo("b:1"), str(place))
-    server.add_generic_rpc_handlers((service.handler(),))
-    await server.start()
-    client = make_client("b:1", f"127.0.0.1:{port}", SETTINGS)
     try:
-        yield bookie, client, server
+        async with serving_all(bookie, BookieInfo("b:1"), place) as ports:
+            client = make_client("b:1", ports.address(make_client), SETTINGS)
+            try:
+                yield bookie, client, ports
+            finally:
+                await client.close()
     finally:
-        await client.close()
-        await server.stop(0)
         await bookie.stop()
 
 
@@ -72,6 +70,7 @@ async def serving(place: Path, make_client: MakeClient) -> AsyncIterator[Served]
     params=[
         pytest.param(GrpcBookieClient, id="grpc"),
         pytest.param(RelayedBookieClient, id="relay", marks=pytest.mark.slow),
+        pytest.param(over_tcp, id="sockets"),
     ]
 )
 async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
@@ -115,12 +114,35 @@ async def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(served: Served
     assert isinstance(answers[0], asyncio.CancelledError)
 
 
+async def test_a_fence_does_not_wait_behind_reads_that_are_not_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over sockets it was not even read: a bookie serves so many reads of a client, and the rest waits there."""
+    bookie, client, _ = served
+    count = 0
+
+    async def read(*_: object) -> StoredReply:
+        nonlocal count
+        count += 1
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    monkeypatch.setattr(bookie, "read", read)
+    request = ReadRequest(ledger_id=7, first_entry=0, last_entry=0)
+    reads = [asyncio.create_task(client.read(request)) for _ in range(2 * READS_IN_FLIGHT_MAX)]
+    await until(lambda: count == READS_IN_FLIGHT_MAX)
+
+    fence = ReadLacRequest(7, is_fencing=True, master_key=KEY)
+    assert (await client.read_lac(fence)).status is Status.NO_ENTRY
+
+    await end_tasks(reads)
+
+
 async def test_a_poll_at_a_bookie_that_stops_comes_back_with_nothing(served: Served) -> None:
-    bookie, client, server = served
+    bookie, client, ports = served
     waiting = asyncio.create_task(client.read_lac(POLL))
     await waiters(bookie, 1)
 
-    await server.stop(0)
+    await ports.stop()
 
     assert (await waiting).status in (Status.UNREACHABLE, Status.NO_LEDGER)
     await waiters(bookie, 0)
@@ -268,6 +290,6 @@ async def test_one_run_finds_what_became_of_an_add_at_both_ends(
         if "run=" in record.msg
     }
     assert {(where, run) for where, run, _ in said} == {
-        (where, run) for where in ("service", "write_stream") for run in ("7:0-2", "7:3-3")
+        (where, run) for where in ("adds", "write_stream") for run in ("7:0-2", "7:3-3")
     }
     assert ("write_stream", "7:3-3", ("b:1", "FENCED")) in said

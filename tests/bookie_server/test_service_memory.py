@@ -12,11 +12,15 @@ import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.core.effects import ReplyTo
-from bookie_server.service import ANSWERS_UNSENT_MAX, READS_IN_FLIGHT_MAX, BookieService
+from bookie_server.serving.adds import ANSWERS_UNSENT_MAX
+from bookie_server.serving.grpc_service import GrpcService
+from bookie_server.serving.reads import READS_IN_FLIGHT_MAX
+from bookie_server.serving.service import BookieService
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
     BookieInfo,
     LongPoll,
+    Method,
     ReadLacRequest,
     ReadRequest,
     Section,
@@ -79,7 +83,7 @@ class Served:
 
     def __init__(self, bookie: Bookie, place: Path) -> None:
         self.bookie = bookie
-        self.service = BookieService(bookie, BookieInfo("b:1"), str(place))
+        self.service = GrpcService(BookieService(bookie, BookieInfo("b:1"), str(place)))
         self._handlers: list[asyncio.Task[Any]] = []
 
     def open(self, method: str, client: str, *, takes: bool = True) -> Stream:
@@ -240,7 +244,7 @@ async def test_a_long_poll_holds_room_only_once_there_is_news(tmp_path: Path) ->
         poll = ReadLacRequest(7, long_poll=LongPoll(previous_lac=-1, timeout_ms=20_000))
         stream = Stream("tail")
         stream.handler = asyncio.create_task(
-            served.service._read_lac(codec.encode_read_lac_request(poll), stream)
+            served.service._answer(Method.READ_LAC, codec.encode_read_lac_request(poll), stream)
         )
         await until(lambda: served.bookie.lac_watch.waiter_count == 1)
         assert budget.used_bytes == 0

@@ -13,7 +13,8 @@ import grpc.aio
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.service import SERVICE, BookieService
+from bookie_server.serving.grpc_service import SERVICE, GrpcService
+from bookie_server.serving.service import BookieService
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import BookieInfo, ReadRequest, Status
 from tests.doubles.records import encoded_section
@@ -33,7 +34,7 @@ async def channel(tmp_path: Path) -> AsyncIterator[tuple[Bookie, grpc.aio.Channe
         server = grpc.aio.server()
         port = server.add_insecure_port("127.0.0.1:0")
         service = BookieService(bookie, BookieInfo("b:1"), str(tmp_path))
-        server.add_generic_rpc_handlers((service.handler(),))
+        server.add_generic_rpc_handlers((GrpcService(service).handler(),))
         await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connected:
             yield bookie, connected

@@ -108,9 +108,11 @@ class InProcessCluster:
         self.ports[bookie_id] = port
         await self._register(bookie_id)
 
-    def _connect(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+    def _connect(
+        self, bookie_id: str, endpoint: Endpoint, settings: ClientSettings
+    ) -> BookieClient:
         inner = LocalBookieClient(bookie_id, self.bookies[bookie_id])
-        port = int(address.split(":")[1])
+        port = endpoint.port
         client = FaultyClient(
             inner,
             self.faults[bookie_id],
@@ -121,7 +123,7 @@ class InProcessCluster:
 
     def connect(self, bookie_id: str, address: str) -> BookieClient:
         """A connection to a bookie, which suffers its faults."""
-        return self._connect(bookie_id, address, self._settings)
+        return self._connect(bookie_id, Endpoint.of_id(address), self._settings)
 
     def client(
         self, seed: int = 1, store: MetadataStore | None = None, **settings: int

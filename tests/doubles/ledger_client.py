@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from bookie_server.client.interface import BookieClient
+from bookkeeper_metadata.bookies import Endpoint
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
@@ -166,7 +167,9 @@ class FakeCluster(LedgerContext):
             raise NotEnoughBookiesError(wanted.ensemble_size, ("b0",) * self._client.bookie_count)
         return FirstEnsemble(tuple(f"b{n}" for n in range(wanted.ensemble_size)))
 
-    def _no_bookie(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+    def _no_bookie(
+        self, bookie_id: str, endpoint: Endpoint, settings: ClientSettings
+    ) -> BookieClient:
         raise AssertionError(f"a fake cluster has no bookie {bookie_id}")
 
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 import grpc
 
-from bookie_server.service import SERVICE
+from bookie_server.serving.grpc_service import SERVICE
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire.messages import ReadRequest, Section, Status
+from bookie_server.wire.envelope import (
+    HEAD_SIZE,
+    REQUEST_KINDS,
+    Head,
+    Hello,
+    Kind,
+    Purpose,
+    Reason,
+    encode_head,
+    encode_hello,
+    parse_farewell,
+    parse_head,
+)
+from bookie_server.wire.messages import Method, ReadRequest, Section, Status
 from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
+from bookkeeper_metadata.bookies import GRPC, SOCKET
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.patience import seconds
 
@@ -20,6 +36,8 @@ REFUSED = {
     grpc.StatusCode.INVALID_ARGUMENT,  # no request
     grpc.StatusCode.RESOURCE_EXHAUSTED,  # larger than any message
 }
+Outcome: TypeAlias = Status | grpc.StatusCode | Reason
+"""What is answered: a status of the protocol, or why the bookie would not go on."""
 Entry = tuple[int, bytes]
 """Cumulative length, and what follows the header except the digest's bytes."""
 
@@ -29,9 +47,9 @@ class Answers:
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[int, int], set[Entry]] = {}
-        self.statuses: dict[Status | grpc.StatusCode, int] = {}
+        self.statuses: dict[Outcome, int] = {}
 
-    def count(self, status: Status | grpc.StatusCode) -> None:
+    def count(self, status: Outcome) -> None:
         """A status of the protocol; UNKNOWN would be a bookie in trouble."""
         self.statuses[status] = self.statuses.get(status, 0) + 1
 
@@ -72,6 +90,15 @@ class Socket:
         assert error.code() in allowed, error
         self._answers.count(error.code())
 
+    def _stream(self, method: str, messages: Sequence[bytes]) -> Iterator[bytes]:
+        """What comes back when these are sent, to the end."""
+        call = self._channel.stream_stream(f"/{SERVICE}/{method}")
+        return iter(call(iter(messages), timeout=seconds(self._timeout_s)))
+
+    def _unary(self, method: str, data: bytes) -> bytes:
+        call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        return bytes(call(data, timeout=seconds(self._timeout_s)))
+
     def write(self, frames: Sequence[bytes]) -> None:
         """Send frames on one stream, each as the messages that carry it, and take all answers."""
         self.write_messages(frames, [part for frame in frames for part in messages_of(frame)])
@@ -88,8 +115,7 @@ class Socket:
             except codec.MalformedFrameError:
                 break
         with self._refusals():
-            call = self._channel.stream_stream(f"/{SERVICE}/Write")
-            for data in call(iter(messages), timeout=seconds(self._timeout_s)):
+            for data in self._stream("Write", messages):
                 for part in add_frames.parse_write_reply(data):
                     self._answers.count(part.status)
                     key = (part.ledger_id, part.first_entry, part.last_entry, part.is_recovery)
@@ -107,8 +133,7 @@ class Socket:
     def read(self, requests: Sequence[bytes]) -> None:
         """Send reads on one stream; each that is answered comes back with its id."""
         with self._refusals():
-            call = self._channel.stream_stream(f"/{SERVICE}/Read")
-            for data in call(iter(requests), timeout=seconds(self._timeout_s)):
+            for data in self._stream("Read", requests):
                 _, reply = codec.parse_read_reply(data)
                 for part in reply.missing:
                     self._answers.count(part.status)
@@ -117,8 +142,7 @@ class Socket:
         """The bytes of a reply; ``None`` where it was refused."""
         replies: list[bytes] = []
         with self._refusals():
-            call = self._channel.unary_unary(f"/{SERVICE}/{method}")
-            replies.append(call(data, timeout=seconds(self._timeout_s)))
+            replies.append(self._unary(method, data))
         return replies[0] if replies else None
 
     def poll(self, data: bytes) -> None:
@@ -150,20 +174,124 @@ class Socket:
         found: dict[int, Entry] = {}
         while first <= last:
             request = ReadRequest(ledger_id=ledger_id, first_entry=first, last_entry=last)
-            call = self._channel.stream_stream(f"/{SERVICE}/Read")
-            (data,) = call(
-                iter([codec.encode_read_request(1, request)]), timeout=seconds(self._timeout_s)
-            )
+            (data,) = self._stream("Read", [codec.encode_read_request(1, request)])
             (run,) = codec.parse_read_reply(data)[1].runs
             found |= entries_of(run)
             first = run.last_entry + 1
         return found
 
 
+class _Farewell(Exception):
+    """The bookie ended the connection and said why."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+
+
+class PlainSocket(Socket):
+    """The same without gRPC: a connection for each stream and each request."""
+
+    def __init__(self, port: int, answers: Answers, timeout_s: float) -> None:
+        self._port = port
+        self._timeout_s = timeout_s
+        self._answers = answers
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except _Farewell as farewell:
+            self._answers.count(farewell.reason)
+
+    def _stream(self, method: str, messages: Sequence[bytes]) -> Iterator[bytes]:
+        kind = Kind.FRAME if method == "Write" else Kind.READ
+        return self._talk([_message(kind, data) for data in messages])
+
+    def _unary(self, method: str, data: bytes) -> bytes:
+        kind = REQUEST_KINDS[Method(method)]
+        return next(self._talk([_message(kind, data, number=1)]))
+
+    def write_messages(self, frames: Sequence[bytes], messages: Sequence[bytes]) -> None:
+        # Pieces are gRPC's; here a frame is whole, or it is none.
+        super().write_messages(frames, frames)
+
+    def write_and_go(self, frames: Sequence[bytes]) -> None:
+        sent = b"".join(_message(Kind.FRAME, frame) for frame in frames)
+        with self._connected(Kind.FRAME) as connection:
+            connection.sendall(sent[: len(sent) * 2 // 3])
+
+    def poll(self, data: bytes) -> None:
+        with self._refusals(), self._connected(Kind.READ_LAC) as connection:
+            connection.settimeout(0.05)
+            try:
+                connection.sendall(_message(Kind.READ_LAC, data))
+                for kind, reply in _received(connection):
+                    if kind is Kind.READ_LAC_REPLY:
+                        self._answers.count(codec.parse_read_lac_reply(reply).status)
+                    break
+            except TimeoutError:
+                pass  # it waits for news
+
+    def _talk(self, messages: Sequence[bytes]) -> Iterator[bytes]:
+        kind = Kind.READ_LAC
+        if messages:
+            kind = Kind(int.from_bytes(messages[0][:2]))
+        with self._connected(kind) as connection:
+            connection.settimeout(seconds(self._timeout_s))
+            # What is refused is not read to its end.
+            with suppress(ConnectionError):
+                for message in messages:
+                    connection.sendall(message)
+                # Whoever wants an answer to a single request waits for it; all others are told with the end.
+                if kind in (Kind.FRAME, Kind.READ):
+                    connection.shutdown(socket.SHUT_WR)
+            for _, body in _received(connection):
+                yield body
+
+    @contextmanager
+    def _connected(self, kind: Kind) -> Iterator[socket.socket]:
+        purpose = Purpose.ADDS if kind is Kind.FRAME else Purpose.REQUESTS
+        hello = encode_hello(Hello("", "", "fuzz", purpose))
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            connection.settimeout(seconds(self._timeout_s))
+            connection.sendall(_message(Kind.HELLO, hello))
+            yield connection
+
+
+def _message(kind: Kind, body: bytes, *, number: int = 0) -> bytes:
+    return encode_head(Head(kind, len(body), number)) + body
+
+
+def _received(connection: socket.socket) -> Iterator[tuple[Kind, bytes]]:
+    """Messages up to the end; the welcome is none of them. A farewell is raised."""
+    with connection.makefile("rb") as incoming, suppress(ConnectionError):
+        while head := incoming.read(HEAD_SIZE):
+            found = parse_head(head)
+            body = incoming.read(found.size_bytes)
+            if found.kind is Kind.FAREWELL:
+                reason, _ = parse_farewell(body)
+                assert reason is not None
+                raise _Farewell(reason)
+            # A request that is none comes to nothing.
+            if found.kind is Kind.NOTHING:
+                raise _Farewell(Reason.MALFORMED)
+            if found.kind is not Kind.WELCOME:
+                yield found.kind, body
+
+
+CARRIERS: dict[str, type[Socket]] = {GRPC: Socket, SOCKET: PlainSocket}
+
+
 @contextmanager
-def connected(bookie: LocalBookie, answers: Answers, timeout_s: float = 30) -> Iterator[Socket]:
+def connected(
+    bookie: LocalBookie, answers: Answers, timeout_s: float = 30, *, carrier: str = GRPC
+) -> Iterator[Socket]:
     """A connection for the block."""
-    connection = Socket(bookie.port, answers, timeout_s)
+    port = bookie.port if carrier == GRPC else bookie.socket_port
+    connection = CARRIERS[carrier](port, answers, timeout_s)
     try:
         yield connection
     finally:

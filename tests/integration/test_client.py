@@ -1,8 +1,9 @@
-"""The synchronous client on a real cluster: threads, futures, fork, bad input."""
+"""The synchronous client on a real cluster, over each carrier: threads, futures, fork, bad input."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,10 +14,18 @@ from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError, UnauthorizedError
 from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
+from spark_bookkeeper.settings import BOOKIE_PROTOCOLS
 from tests.integration.processes import first_line, paused, python
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(params=BOOKIE_PROTOCOLS)
+def bk(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[BookKeeper]:
+    settings = ClientSettings(bookie_protocol=request.param)
+    with BookKeeper(cluster.metadata_service_uri, settings=settings) as client:
+        yield client
 
 
 def test_the_readme_example_works(bk: BookKeeper) -> None:
@@ -175,10 +184,10 @@ def test_no_cluster_named_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) 
 
 FORK = """
 import os, sys
-from spark_bookkeeper import BookKeeper
+from spark_bookkeeper import BookKeeper, ClientSettings
 from spark_bookkeeper.errors import ClientClosedError
 
-bk = BookKeeper(sys.argv[1])
+bk = BookKeeper(sys.argv[1], settings=ClientSettings(bookie_protocol=sys.argv[3]))
 was_connected = sys.argv[2] == "connected"
 if was_connected:
     writer = bk.create_ledger()
@@ -214,9 +223,12 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parent", ["fresh", "connected"])
-def test_a_forked_child_makes_its_own_connections(cluster: LocalCluster, parent: str) -> None:
+@pytest.mark.parametrize("protocol", BOOKIE_PROTOCOLS)
+def test_a_forked_child_makes_its_own_connections(
+    cluster: LocalCluster, parent: str, protocol: str
+) -> None:
     """Also when its parent had used gRPC, which works in no child of such a process."""
-    with python(FORK, cluster.metadata_service_uri, parent) as run:
+    with python(FORK, cluster.metadata_service_uri, parent, protocol) as run:
         out, _ = run.communicate(timeout=seconds(60))
 
     assert run.returncode == 0, out

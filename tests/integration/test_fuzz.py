@@ -18,7 +18,7 @@ from bookie_server.wire.messages import Status
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.doubles.records import encoded_section
-from tests.integration.fuzzed import Answers, Entry, Socket, connected, entries_of
+from tests.integration.fuzzed import CARRIERS, Answers, Entry, Socket, connected, entries_of
 from tests.integration.mutations import KEPT, Mutator
 from tests.integration.processes import start_again
 
@@ -41,8 +41,9 @@ def seed_of_run() -> int:
 class Fuzz:
     """One bookie under fire."""
 
-    def __init__(self, bookie: LocalBookie, seed: int) -> None:
+    def __init__(self, bookie: LocalBookie, seed: int, carrier: str) -> None:
         self.bookie = bookie
+        self.carrier = carrier
         self.mutator = Mutator(seed)
         self.answers = Answers()
         self.next_kept = 0
@@ -51,7 +52,7 @@ class Fuzz:
 
     def batch(self) -> None:
         """Requests of every kind over one connection, one after the other."""
-        with connected(self.bookie, self.answers) as connection:
+        with connected(self.bookie, self.answers, carrier=self.carrier) as connection:
             for _ in range(BATCH):
                 self.send(connection)
 
@@ -86,7 +87,7 @@ class Fuzz:
         """An honest client is served in time, and finds what it wrote before."""
         assert self.bookie.failure() is None
         answers = Answers()
-        with connected(self.bookie, answers, SERVED_WITHIN_S) as connection:
+        with connected(self.bookie, answers, SERVED_WITHIN_S, carrier=self.carrier) as connection:
             ledger_id = self.mutator.rng.choice(KEPT)
             assert connection.entries(ledger_id) == self.kept[ledger_id]
             sent = encoded_section([os.urandom(100)], self.next_kept, ledger_id=ledger_id)
@@ -101,7 +102,7 @@ class Fuzz:
 
     def check_all(self) -> None:
         """Nobody's bytes have changed, and everything acknowledged is there."""
-        with connected(self.bookie, self.answers) as connection:
+        with connected(self.bookie, self.answers, carrier=self.carrier) as connection:
             for ledger_id, entries in self.kept.items():
                 assert connection.entries(ledger_id) == entries
             acknowledged = self.answers.acknowledged
@@ -112,10 +113,10 @@ class Fuzz:
                         assert found[entry_id] in entries_acknowledged, (ledger_id, entry_id)
 
 
-def fuzz(requests: int) -> None:
+def fuzz(requests: int, carrier: str) -> None:
     with LocalCluster(bookies=1) as cluster:
         (bookie,) = cluster.bookies
-        under_fire = Fuzz(bookie, seed_of_run())
+        under_fire = Fuzz(bookie, seed_of_run(), carrier)
         for _ in range(requests // BATCH):
             under_fire.batch()
             under_fire.look()
@@ -133,10 +134,12 @@ def fuzz(requests: int) -> None:
     assert under_fire.rss_mib <= RSS_MIB_MAX
 
 
-def test_a_bookie_survives_what_is_not_meant_for_it() -> None:
-    fuzz(300)
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_bookie_survives_what_is_not_meant_for_it(carrier: str) -> None:
+    fuzz(300, carrier)
 
 
 @pytest.mark.full
-def test_a_bookie_survives_a_long_siege() -> None:
-    fuzz(10_000)
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_bookie_survives_a_long_siege(carrier: str) -> None:
+    fuzz(10_000, carrier)

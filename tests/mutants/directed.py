@@ -33,6 +33,7 @@ from tests.mutants.doubt import DOUBT
 from tests.mutants.dropping import DROPPING
 from tests.mutants.mending import MENDING
 from tests.mutants.planting import DirectedMutants
+from tests.mutants.sockets import SOCKETS
 
 _DISKS = "tests/bookie_server/storage/test_identity.py"
 _CRASHES = "tests/bookie_server/storage/test_identity_crashes.py"
@@ -357,4 +358,4 @@ mutant(
     "test_a_deletion_deletes_the_ledger_it_fenced_and_no_other",
 ).edit(LedgerClient.delete_ledger, {"delete(ledger_id, versioned.version)": "delete(ledger_id)"})
 
-DIRECTED = mutant.all() | CRASHES | COLLECTION | COMPACTION | DOUBT | DROPPING | MENDING
+DIRECTED = mutant.all() | CRASHES | COLLECTION | COMPACTION | DOUBT | DROPPING | MENDING | SOCKETS

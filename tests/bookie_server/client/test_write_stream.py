@@ -9,7 +9,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 
+from bookie_server.client.grpc_client import WriteCall
+from bookie_server.client.message_stream import OpenStream, StreamEndedError
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import add_frames
@@ -98,6 +101,13 @@ class Pieced:
         """Nothing is held."""
 
 
+def over_calls(open_call: Callable[[], object]) -> OpenStream:
+    async def open_stream() -> WriteCall:
+        return WriteCall(open_call())
+
+    return open_stream
+
+
 def whole(messages: list[bytes]) -> list[bytes]:
     """The frames, as a bookie puts them together."""
     frames: list[bytes] = []
@@ -124,7 +134,7 @@ def test_what_waits_behind_frames_that_expired_is_sent() -> None:
     async def main() -> None:
         call, statuses = SilentOnce(), dict[str, Status]()
         settings = ConnectionSettings(add_timeout_ms=1_000)
-        stream = WriteStream(lambda: call, settings)
+        stream = WriteStream(over_calls(lambda: call), settings)
         stream.write(encoded_section([b"x"], 0), lambda status: statuses.update(first=status))
         await asyncio.sleep(0.5)
         stream.write(encoded_section([b"y"], 1), lambda status: statuses.update(second=status))
@@ -139,7 +149,7 @@ def test_what_waits_behind_frames_that_expired_is_sent() -> None:
 def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -> None:
     async def main() -> None:
         call, statuses = Pieced(), list[Status]()
-        stream = WriteStream(call.open, ConnectionSettings())
+        stream = WriteStream(over_calls(call.open), ConnectionSettings())
         sections = [encoded_section([bytes(PIECE_SIZE_MAX)] * 3, 0), encoded_section([b"x"], 3)]
         large = [encoded_section([bytes(PIECE_SIZE_MAX)], first) for first in range(4, 8)]
         for section in (*sections, *large):
@@ -163,7 +173,7 @@ def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -
 def test_a_frame_has_no_more_sections_than_a_bookie_takes() -> None:
     async def main() -> None:
         call, statuses = SilentOnce(), list[Status]()
-        stream = WriteStream(lambda: call, ConnectionSettings(add_timeout_ms=1_000))
+        stream = WriteStream(over_calls(lambda: call), ConnectionSettings(add_timeout_ms=1_000))
         for entry_id in range(2 * FRAME_SECTIONS_MAX):
             stream.write(encoded_section([b""], entry_id), statuses.append)
         await asyncio.sleep(3)
@@ -207,7 +217,9 @@ def test_a_bookie_that_restarted_while_nothing_was_sent_has_the_whole_time_to_an
 
     async def main() -> None:
         bookie, statuses = Restarted(answer_s=0.5), list[Status]()
-        stream = WriteStream(bookie.open, ConnectionSettings(reconnect_timeout_ms=3_000))
+        stream = WriteStream(
+            over_calls(bookie.open), ConnectionSettings(reconnect_timeout_ms=3_000)
+        )
         stream.write(encoded_section([b"x"], 0), statuses.append)
         await asyncio.sleep(1)
         bookie.restart()
@@ -229,7 +241,7 @@ def test_a_bookie_that_ends_streams_to_make_room_is_not_away() -> None:
     async def outcome(code: grpc.StatusCode) -> Status:
         statuses: list[Status] = []
         settings = ConnectionSettings(add_timeout_ms=60_000, reconnect_timeout_ms=2_000)
-        stream = WriteStream(Crowded(code, breaks=9).open, settings)
+        stream = WriteStream(over_calls(Crowded(code, breaks=9).open), settings)
         stream.write(encoded_section([b"x"], 0), statuses.append)
         await asyncio.sleep(10)
         await stream.close()
@@ -238,5 +250,69 @@ def test_a_bookie_that_ends_streams_to_make_room_is_not_away() -> None:
     async def main() -> None:
         assert await outcome(grpc.StatusCode.RESOURCE_EXHAUSTED) is Status.OK
         assert await outcome(grpc.StatusCode.UNAVAILABLE) is Status.UNREACHABLE
+
+    on_virtual_time(main)
+
+
+class Stuck:
+    """A call that takes its first message, and no other; nothing is ever answered."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self._cancelled = asyncio.Event()
+
+    async def write(self, message: bytes) -> None:
+        self.messages.append(message)
+        if len(self.messages) > 1:
+            await asyncio.Event().wait()
+
+    async def read(self) -> bytes:
+        # As gRPC's does: of a call that was cancelled here it says that its caller was.
+        await self._cancelled.wait()
+        raise asyncio.CancelledError
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+def test_what_a_stuck_bookie_is_sent_does_not_pile_up() -> None:
+    """Sections that expire make room for others; their frames were queued behind each other without end."""
+
+    async def main() -> None:
+        call, statuses = Stuck(), list[Status]()
+        opened = WriteCall(call)
+        settings = ConnectionSettings(add_timeout_ms=1_000)
+
+        async def open_stream() -> WriteCall:
+            return opened
+
+        stream = WriteStream(open_stream, settings)
+        for entry_id in range(200):
+            stream.write(encoded_section([bytes(100_000)], entry_id), statuses.append)
+            await asyncio.sleep(0.1)
+            assert opened.unsent_bytes < 2 * settings.frame_size_bytes_max
+        await asyncio.sleep(2)
+        await stream.close()
+        assert statuses == [Status.UNREACHABLE] * 200
+
+    on_virtual_time(main)
+
+
+def test_a_stream_is_closed_whatever_its_call_says_of_it() -> None:
+    """A call that is cancelled looks like a task that is: the one was taken for the other, and closing never ended."""
+
+    async def main() -> None:
+        call = Stuck()
+        opened = WriteCall(call)
+        reading = asyncio.ensure_future(opened.receive())
+        await asyncio.sleep(0)
+        opened.close()
+        with pytest.raises(StreamEndedError):
+            await reading
+
+        stream = WriteStream(over_calls(Stuck), ConnectionSettings(add_timeout_ms=1_000))
+        stream.write(encoded_section([b"x"], 0), lambda _: None)
+        await asyncio.sleep(0.5)
+        await stream.close()
 
     on_virtual_time(main)

@@ -13,6 +13,7 @@ from collections import Counter
 from random import Random
 
 from bookie_server.client.interface import BookieClient
+from bookkeeper_metadata.bookies import Endpoint
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.paths import Paths
 from spark_bookkeeper.ledger.client import LedgerClient
@@ -61,7 +62,9 @@ class SimClient:
         self.owner.kill()
         self._world.tree.end_session(self.store.session_id)
 
-    def _connect(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+    def _connect(
+        self, bookie_id: str, endpoint: Endpoint, settings: ClientSettings
+    ) -> BookieClient:
         world, timeout_us = self._world, settings.connection.add_timeout_ms * 1000
         bookie = world.bookies[bookie_id]
         return SimBookieClient(world.network, self.owner, bookie, world.history, timeout_us)

@@ -34,9 +34,9 @@ def listens_at(port: int) -> BookieServiceInfo:
 async def new_cluster(store: MemoryStore, made: dict[str, Mock]) -> LedgerContext:
     """A cluster whose connections are noted by address."""
 
-    def connect(bookie_id: str, address: str, settings: ClientSettings) -> Mock:
-        made[address] = create_autospec(BookieClient, instance=True)
-        return made[address]
+    def connect(bookie_id: str, endpoint: Endpoint, settings: ClientSettings) -> Mock:
+        made[endpoint.address] = create_autospec(BookieClient, instance=True)
+        return made[endpoint.address]
 
     await initialize(store, ROOT, random=Random(0))
     return LedgerContext(

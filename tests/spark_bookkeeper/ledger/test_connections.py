@@ -56,8 +56,8 @@ class Client:
 def connected() -> tuple[Connections, Registry, list[Client]]:
     registry, clients = Registry(), list[Client]()
 
-    def make_client(bookie_id: str, address: str, settings: ClientSettings) -> Any:
-        clients.append(Client(address))
+    def make_client(bookie_id: str, endpoint: Endpoint, settings: ClientSettings) -> Any:
+        clients.append(Client(endpoint.address))
         return clients[-1]
 
     known = cast(BookieRegistry, registry)

@@ -75,7 +75,7 @@ async def test_who_finds_a_bookie_silent_has_its_address_looked_up_in_the_backgr
         assert await read_all(reader) == numbers(3)
     await asyncio.sleep(0)
 
-    assert reader._cluster.connections._addresses[moved].endswith(":7000")
+    assert reader._cluster.connections._endpoints[moved].port == 7000
     # A dead one is not looked for with every read.
     assert len(script.paths("children")) <= 2
 

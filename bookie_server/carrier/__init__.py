@@ -1,0 +1,1 @@
+"""Messages over plain sockets: what both ends of a connection share."""

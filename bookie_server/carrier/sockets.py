@@ -1,0 +1,144 @@
+"""ByteStream over a TCP socket, connecting, and listening.
+
+A process forked from one that has connections inherits their descriptors. It must use none of them, nor
+end what is its parent's: it closes them without a word, and connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from weakref import WeakSet
+
+from bookie_server.carrier.byte_stream import ByteStream
+from bookie_server.wire.buffer import Buffer
+from bookkeeper_metadata.foundation.tasks import settle
+
+_UNANSWERED_MAX_MS = 30_000
+"""Bytes that the peer's kernel does not take for so long break a connection: the peer is gone, or its
+process has stopped to read, for three times as long as an add waits."""
+_OPTIONS = {
+    # A frame is sent as a whole: nothing is gained by waiting for more.
+    "TCP_NODELAY": 1,
+    # A peer that says nothing is asked by the kernel whether it is there: after ten seconds, every five, four times.
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": _UNANSWERED_MAX_MS,
+}
+_BACKLOG = 1_024
+
+_inheritable: WeakSet[SocketStream] = WeakSet()
+
+
+def _forget_inherited() -> None:
+    for stream in tuple(_inheritable):
+        stream.abandon()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
+
+
+class SocketStream(ByteStream):
+    """Owns a connected socket; made on, and used from, one event loop."""
+
+    def __init__(self, connected: socket.socket, peer: str) -> None:
+        self.peer = peer
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._readable: asyncio.Future[None] | None = None
+        connected.setblocking(False)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _OPTIONS.items():
+            # Some of them Linux alone has.
+            if hasattr(socket, option):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        _inheritable.add(self)
+
+    def send(self, buffers: Sequence[Buffer]) -> int:
+        with suppress(BlockingIOError, InterruptedError):
+            return self._socket.sendmsg(buffers)
+        return 0
+
+    def call_when_writable(self, call: Callable[[], None]) -> None:
+        def once() -> None:
+            self._loop.remove_writer(self._descriptor)
+            call()
+
+        self._loop.add_writer(self._descriptor, once)
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        while True:
+            with suppress(BlockingIOError, InterruptedError):
+                return self._socket.recv_into(buffer)
+            self._readable = self._loop.create_future()
+            self._loop.add_reader(self._descriptor, settle, self._readable, None)
+            try:
+                await self._readable
+            finally:
+                # Once it is closed, the number may be another connection's.
+                if not self._is_closed:
+                    self._loop.remove_reader(self._descriptor)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._descriptor)
+        self._loop.remove_writer(self._descriptor)
+        # A child of this process may hold the socket still, and it would stay open by that.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        if self._readable is not None:
+            settle(self._readable, None)
+
+    def abandon(self) -> None:
+        """In a child: close the descriptor, and nothing else; the selector and the loop are the parent's."""
+        self._is_closed = True
+        self._socket.close()
+
+
+async def connect(host: str, port: int) -> SocketStream:
+    """Connect to the first of the host's addresses that answers.
+
+    Raises:
+        OSError: none does.
+    """
+    loop = asyncio.get_running_loop()
+    refused: OSError = OSError(errno.EADDRNOTAVAIL, "the host has no address", host)
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        host.strip("[]"), port, type=socket.SOCK_STREAM
+    ):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.setblocking(False)
+            await loop.sock_connect(connecting, address)
+            return SocketStream(connecting, f"{host}:{port}")
+        except OSError as error:
+            connecting.close()
+            refused = error
+        except BaseException:
+            connecting.close()
+            raise
+    raise refused
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; at a free port for 0.
+
+    Raises:
+        OSError: somebody else has the port, or the host is none of this machine's.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[
+        0
+    ]
+    listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,183 @@
+"""One client's stream of adds: frames in, answers out, whatever carries them.
+
+A frame that does not parse ends the stream; everything else is answered with a status per section,
+BAD_REQUEST where it breaks a limit. One message carries whatever became answerable since the last
+one, so a journal group costs one message per stream.
+
+Room for a frame is taken before it is read: not to read on is the back pressure, since the carrier's
+flow control then stops the client. See :mod:`bookie_server.memory.budget`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+
+from bookie_server.bookie import Bookie
+from bookie_server.memory.frames import SECTION_OVERHEAD, Frame, FramesInProgress
+from bookie_server.serving.refusal import RefusedError
+from bookie_server.wire import add_frames
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.envelope import Reason
+from bookie_server.wire.messages import Section, SectionReply, Status, run_id
+from bookkeeper_metadata.foundation.tasks import end_tasks
+
+REPLIES_MAX = 4_096
+"""Most sections answered in one message, which is encoded in one step."""
+ANSWERS_UNSENT_MAX = 1_000
+"""Answers to sections that a stream's client has not taken; then no more frames are read from it."""
+STEP_S = 0.01
+"""About the longest that one frame keeps the event loop to itself."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class FrameSource(ABC):
+    """The frames of one client, as a carrier brings them."""
+
+    @abstractmethod
+    async def next(self, in_progress: FramesInProgress) -> Buffer | None:
+        """The next frame, for which room was taken as the carrier can; ``None``: the client has said all.
+
+        Raises:
+            MalformedFrameError: what comes is no frame.
+            TimeoutError: the client does not send the rest of a frame, and others need the room.
+        """
+
+
+class AddStream:
+    """Serves one client; ``send`` takes an answer and returns when the client can be sent the next."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        in_progress: FramesInProgress,
+        send: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        self._bookie = bookie
+        self._in_progress = in_progress
+        self._send = send
+        self._now_s = asyncio.get_running_loop().time
+        self._replies: list[SectionReply] = []
+        self._unanswered = 0
+        self._is_last = False
+        """No more frames are taken."""
+        self._is_over = False
+        """No more answers are sent."""
+        self._wake, self._taken = asyncio.Event(), asyncio.Event()
+
+    async def serve(self, frames: FrameSource, is_draining: Callable[[], bool]) -> None:
+        """Take frames until the client has said all, or the bookie drains, and answer what was taken.
+
+        Raises:
+            RefusedError: something was no frame, or the client kept room that others need; what came
+                before is answered.
+        """
+        sender = asyncio.create_task(self._send_replies(), name="write-replies")
+        # The reason, not the error: its traceback would hold the frame until all is answered.
+        refusal: RefusedError | None = None
+        try:
+            try:
+                await self._take_frames(frames, is_draining)
+            except MalformedFrameError as error:
+                refusal = RefusedError(Reason.MALFORMED, str(error))
+            except TimeoutError:
+                refusal = RefusedError(Reason.NO_ROOM, "stalled in a frame; others need its room")
+            self._in_progress.close()
+            # Some carriers lose a stream that ends while a message is on its way.
+            self._is_last = True
+            self._wake.set()
+            await sender
+            if refusal is not None:
+                raise refusal
+        finally:
+            self._in_progress.close()
+            # Answers that come later go to a list that is sent no
+            # more; the writer sends those sections again.
+            await end_tasks([sender])
+
+    async def _send_replies(self) -> None:
+        # One task sends: what becomes answerable while a message is on its way shares the next.
+        try:
+            while self._replies or self._unanswered or not self._is_last:
+                await self._wake.wait()
+                self._wake.clear()
+                while ready := self._replies[:REPLIES_MAX]:
+                    del self._replies[:REPLIES_MAX]
+                    await self._send(add_frames.encode_write_reply(ready))
+                self._taken.set()
+        finally:
+            # The client may be gone: nobody must wait for it to take anything.
+            self._is_over = True
+            self._taken.set()
+
+    async def _take_frames(self, frames: FrameSource, is_draining: Callable[[], bool]) -> None:
+        while True:
+            while len(self._replies) > ANSWERS_UNSENT_MAX and not self._is_over:
+                self._taken.clear()
+                await self._taken.wait()
+            if self._is_over:
+                return
+            # In a method of its own, which holds the frame no longer than it takes to admit it.
+            if not await self._take_frame(frames, is_draining):
+                return
+
+    async def _take_frame(self, frames: FrameSource, is_draining: Callable[[], bool]) -> bool:
+        """Wait for the next frame and admit its sections; false: there is none, or it is not wanted."""
+        await self._bookie.wait_for_room()
+        data = await frames.next(self._in_progress)
+        if data is None:
+            return False
+        # All are parsed before any is admitted: what follows on
+        # the stream of a frame that does not parse means nothing.
+        sections = [section async for section in _with_pauses(add_frames.sections_of(data))]
+        size_bytes = len(data) + SECTION_OVERHEAD * len(sections)
+        frame = await self._in_progress.arrive(size_bytes)
+        try:
+            # The frame is dropped unanswered, even if it has waited for its room until now:
+            # its writer sends it again when a bookie is back at this address.
+            if is_draining():
+                return False
+            async for section in _with_pauses(sections):
+                frame.hold()
+                self._unanswered += 1
+                answer = partial(self._answer, frame, section)
+                self._bookie.add(section, answer, self._in_progress.client)
+        finally:
+            frame.let_go()
+        return True
+
+    def _answer(self, frame: Frame, section: Section, status: Status) -> None:
+        self._unanswered -= 1
+        self._count(section, status, self._now_s() - frame.arrived_s)
+        frame.let_go()
+        self._replies.append(section.reply(status))
+        self._wake.set()
+
+    def _count(self, section: Section, status: Status, seconds: float) -> None:
+        measures = self._bookie.measures
+        if status is Status.OK:
+            measures.adds.add(seconds)
+            measures.added_entries += len(section.run)
+            measures.added_bytes += section.run.size_bytes
+        else:
+            measures.adds.add(seconds, status.name)
+        if _LOGGER.isEnabledFor(logging.DEBUG):
+            run = run_id(section.ledger_id, section.run.first_entry, section.run.last_entry)
+            _LOGGER.debug(
+                "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * seconds
+            )
+
+
+async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
+    """The same; a frame may have thousands of them, and others are served in between."""
+    loop = asyncio.get_running_loop()
+    pause_at_s = loop.time() + STEP_S
+    for section in sections:
+        yield section
+        if loop.time() > pause_at_s:
+            await asyncio.sleep(0)
+            pause_at_s = loop.time() + STEP_S

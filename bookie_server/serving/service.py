@@ -1,0 +1,128 @@
+"""BookieService: a bookie's answers to its clients' messages, whatever carries them; no decisions.
+
+What breaks a limit is answered BAD_REQUEST; what does not parse is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from bookie_server.bookie import Bookie
+from bookie_server.memory.budget import Room
+from bookie_server.memory.frames import FramesInProgress, PromisedMemory
+from bookie_server.memory.slots import Slots
+from bookie_server.serving.adds import AddStream, FrameSource
+from bookie_server.serving.reads import COPIES_OF_REPLY, READS_IN_FLIGHT_MAX, Reads, SendReply
+from bookie_server.serving.refusal import RefusedError
+from bookie_server.wire import codec
+from bookie_server.wire.envelope import Reason
+from bookie_server.wire.messages import BookieInfo, Method, Status
+
+
+class BookieService:
+    """What carriers serve of one :class:`Bookie`; ``client`` names a connection in all of it.
+
+    ``identity`` is what the bookie answers to ``Info``, its numbers aside; the disk it reports is that
+    of ``directory``, the first for ledgers.
+    """
+
+    def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
+        self.identity = identity
+        self.memory = PromisedMemory(bookie.adds_in_progress)
+        self.is_draining = False
+        """Set when the bookie stops: no more frames are taken from streams."""
+        self._bookie = bookie
+        self._directory = directory
+        self._slots_of_reads = Slots(READS_IN_FLIGHT_MAX)
+        self._methods: Mapping[Method, Callable[[bytes, Room], Awaitable[bytes]]] = {
+            Method.READ_LAC: self._read_lac,
+            Method.WRITE_LAC: self._write_lac,
+            Method.INFO: self._info,
+            Method.LIST_ENTRIES: self._list_entries,
+        }
+
+    async def serve_adds(
+        self, client: str, frames: FrameSource, send: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        """Serve a stream of adds to its end.
+
+        Raises:
+            RefusedError: it is ended from here, and the carrier tells the client why.
+        """
+        stream = AddStream(self._bookie, FramesInProgress(self.memory, client), send)
+        try:
+            await stream.serve(frames, lambda: self.is_draining)
+        except RefusedError as refused:
+            self._count(refused)
+            raise
+
+    def reads(
+        self, client: str, send: SendReply, *, parked_max: int = READS_IN_FLIGHT_MAX
+    ) -> Reads:
+        """What serves a stream of reads."""
+        slots = self._slots_of_reads.of(client)
+        return Reads(self._bookie, client, slots, send, parked_max=parked_max)
+
+    def room_for_reply(self, client: str) -> Room:
+        """Room of a reply, to be given back when the client has it."""
+        return self._bookie.reads_in_progress.room(client)
+
+    async def answer(self, method: Method, data: bytes, room: Room) -> bytes:
+        """The reply to one request; ``room`` is what it takes until it is sent.
+
+        Raises:
+            RefusedError: it is no request.
+        """
+        try:
+            return await self._methods[method](data, room)
+        except codec.BadRequestError as refused:
+            return refused.reply
+        except codec.MalformedFrameError as error:
+            raise self.malformed(error) from error
+
+    def malformed(self, error: codec.MalformedFrameError) -> RefusedError:
+        """Count it, and say it to the client."""
+        refused = RefusedError(Reason.MALFORMED, str(error))
+        self._count(refused)
+        return refused
+
+    def _count(self, refused: RefusedError) -> None:
+        self._bookie.measures.malformed_count += refused.reason is Reason.MALFORMED
+
+    async def _read_lac(self, data: bytes, room: Room) -> bytes:
+        loop, measures = asyncio.get_running_loop(), self._bookie.measures
+        request = codec.parse_read_lac_request(data)
+        started_s = loop.time()
+        reply = await self._bookie.read_lac(request, room)
+        measures.read_bytes += len(reply.records)
+        # To wait for news is what a long poll is for.
+        if request.long_poll is None:
+            refusal = None if reply.status is Status.OK else reply.status.name
+            measures.lac_reads.add(loop.time() - started_s, refusal)
+        frame = codec.encode_read_lac_reply(reply)
+        room.resize(COPIES_OF_REPLY * len(frame))
+        return frame
+
+    async def _write_lac(self, data: bytes, _: Room) -> bytes:
+        ledger_id, master_key, packet = codec.parse_write_lac_request(data)
+        return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
+
+    async def _info(self, data: bytes, _: Room) -> bytes:
+        codec.parse_info_request(data)
+        # A sick disk may keep this waiting, and the loop must not wait with it.
+        disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
+        info = replace(
+            self.identity,
+            ledger_count=len(self._bookie.storage.contents.ledgers),
+            disk_total_bytes=disk.total,
+            disk_free_bytes=disk.free,
+            limbo_count=self._bookie.measures.limbo_count,
+        )
+        return codec.encode_info(info)
+
+    async def _list_entries(self, data: bytes, _: Room) -> bytes:
+        request = codec.parse_list_entries_request(data)
+        return codec.encode_entry_list(self._bookie.list_entries(request))

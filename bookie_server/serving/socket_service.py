@@ -1,0 +1,293 @@
+"""A bookie over plain sockets: connections of adds, and connections of requests.
+
+The first message of a connection says whom its client means and what it is for; nothing else is read
+of one that means another bookie. Not to read on is the back pressure: the kernel's buffers fill, and then
+the client's. Room for a message is taken when its head has come, and memory only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+from functools import partial
+
+from bookie_server.carrier.byte_stream import ByteStream
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
+from bookie_server.carrier.sockets import SocketStream
+from bookie_server.memory.budget import Room
+from bookie_server.memory.frames import FramesInProgress
+from bookie_server.serving.adds import FrameSource
+from bookie_server.serving.refusal import RefusedError
+from bookie_server.serving.service import BookieService
+from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.envelope import (
+    METHODS,
+    REPLY_KINDS,
+    Head,
+    Hello,
+    Kind,
+    Purpose,
+    Reason,
+    encode_farewell,
+    encode_hello,
+    parse_hello,
+)
+from bookie_server.wire.limits import PIECE_SIZE_MAX, PIECE_SIZE_MIN
+from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
+
+HELLO_WITHIN_S = 10.0
+"""A connection that has not said what it is for by then is ended."""
+FAREWELL_WITHIN_S = 1.0
+"""So long a client that is refused may take to hear why."""
+REQUESTS_IN_FLIGHT_MAX = 1_000
+"""Requests of one connection that are served at once, reads aside; the others wait in the kernel's buffers."""
+_ACCEPT_AGAIN_S = 0.1
+"""Pause after a connection could not be accepted, as for want of descriptors."""
+_NOTES_MAX = 100
+"""Senders look again and again for the bookie they mean; each that is missed is named once, up to this."""
+_ASKED = frozenset({Kind.READ, Kind.GIVE_UP, *METHODS})
+_LOGGER = logging.getLogger(__name__)
+
+
+class SocketService:
+    """Serves connections until it is stopped; for use on one event loop."""
+
+    def __init__(self, service: BookieService, *, connections_max: int) -> None:
+        self._service = service
+        self._connections_max = connections_max
+        self._talks: set[asyncio.Task[None]] = set()
+        self._noted: set[str] = set()
+        """What was logged of clients that mean other bookies."""
+
+    async def run(self, listener: socket.socket) -> None:
+        """Accept and serve, until cancelled. The listener stays its owner's."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, address = await loop.sock_accept(listener)
+            except OSError as error:
+                _LOGGER.warning("no connection accepted. detail=%s", error)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            try:
+                if len(self._talks) < self._connections_max:
+                    self.serve(SocketStream(connected, f"{address[0]}:{address[1]}"))
+                else:
+                    connected.close()
+            except OSError:
+                connected.close()  # the client is gone already
+            # Others are served while clients come one after the other.
+            await asyncio.sleep(0)
+
+    def serve(self, stream: ByteStream) -> None:
+        """Begin to serve a connection; it ends with its client, or with ``stop``."""
+        task = asyncio.create_task(self._talk(Connection(stream)), name="serve-connection")
+        self._talks.add(task)
+        task.add_done_callback(self._talks.discard)
+
+    async def stop(self) -> None:
+        """End all connections."""
+        await end_tasks(self._talks)
+
+    async def _talk(self, connection: Connection) -> None:
+        try:
+            await self._serve(connection)
+        except ConnectionEndedError:
+            pass  # whom the answers were for will ask again
+        except RefusedError as refused:
+            await self._part(connection, refused)
+        except MalformedFrameError as error:
+            await self._part(connection, self._service.malformed(error))
+        except Exception:
+            # A defect ends this connection, and none of the others.
+            _LOGGER.exception("connection ended. peer=%s", connection.peer)
+        finally:
+            connection.close()
+
+    async def _serve(self, connection: Connection) -> None:
+        hello = await self._greet(connection)
+        if hello is None:
+            return
+        if hello.purpose is Purpose.ADDS:
+            send = partial(_send_answers, connection)
+            frames = _FramesOfConnection(connection)
+            await self._service.serve_adds(connection.peer, frames, send)
+        elif hello.purpose is Purpose.REQUESTS:
+            await _Requests(self._service, connection).serve()
+        else:
+            raise MalformedFrameError("a connection of no purpose known here")
+
+    async def _greet(self, connection: Connection) -> Hello | None:
+        """Who comes, and what for; ``None``: nobody did, or too slowly."""
+        try:
+            async with asyncio.timeout(HELLO_WITHIN_S):
+                head = await connection.receive_head()
+                if head is None:
+                    return None
+                if head.kind is not Kind.HELLO:
+                    raise MalformedFrameError(f"a {head.kind.name} before any hello")
+                hello = parse_hello(bytes(await connection.receive_body(head.size_bytes)))
+        except TimeoutError:
+            return None
+        own = self._service.identity
+        if not hello.means(own.bookie_id, own.instance_id):
+            whom = f"this is bookie {own.bookie_id} of instance {own.instance_id}"
+            # A stranger's words: they may be long, and have line ends.
+            meant = f"{hello.bookie_id!r:.200} of {hello.instance_id!r:.200}"
+            raise RefusedError(Reason.NOT_MEANT, f"{whom}; meant {meant}")
+        answer = Hello(own.bookie_id, own.instance_id, own.version)
+        connection.send(Kind.WELCOME, (encode_hello(answer),))
+        return hello
+
+    async def _part(self, connection: Connection, refused: RefusedError) -> None:
+        """Tell the client why, and wait a little for it to go: whoever closes first may take back what it said last."""
+        # Who means another bookie looks for it again and again.
+        if refused.reason is not Reason.NOT_MEANT or self._is_news(refused.detail):
+            _LOGGER.warning("connection refused. peer=%s detail=%s", connection.peer, refused)
+        connection.send(Kind.FAREWELL, (encode_farewell(refused.reason, refused.detail),))
+        with suppress(ConnectionEndedError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_WITHIN_S):
+                await connection.discard_all()
+
+    def _is_news(self, detail: str) -> bool:
+        is_news = detail not in self._noted and len(self._noted) < _NOTES_MAX
+        if is_news:
+            self._noted.add(detail)
+        return is_news
+
+
+class _FramesOfConnection(FrameSource):
+    """The frames of one connection; each comes whole, its size in front of it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def next(self, in_progress: FramesInProgress) -> memoryview | None:
+        head = await self._connection.receive_head()
+        if head is None:
+            return None
+        if head.kind is not Kind.FRAME:
+            raise MalformedFrameError(f"a {head.kind.name} among adds")
+        # As gRPC's: small ones are free of what others announce and do not send.
+        if head.size_bytes <= PIECE_SIZE_MAX:
+            await in_progress.expect(head.size_bytes)
+            return await self._connection.receive_body(head.size_bytes)
+        await in_progress.announce(head.size_bytes)
+        frame = new_body(head.size_bytes)
+        async with asyncio.timeout(None) as limit:
+            for begin in range(0, len(frame), PIECE_SIZE_MIN):
+                in_progress.begin_await(partial(limit.reschedule, 0))
+                await self._connection.fill(frame[begin : begin + PIECE_SIZE_MIN])
+                in_progress.end_await()
+        return frame
+
+
+class _Requests:
+    """One connection of reads and other requests; replies go out as they come to be."""
+
+    def __init__(self, service: BookieService, connection: Connection) -> None:
+        self._service = service
+        self._connection = connection
+        self._reads = service.reads(
+            connection.peer, self._send_of_read, parked_max=REQUESTS_IN_FLIGHT_MAX
+        )
+        self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unanswered: dict[int, asyncio.Task[None]] = {}
+        """By the numbers of the requests, reads aside."""
+        self._writing = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Serve until the client goes.
+
+        Raises:
+            MalformedFrameError: something was no request; what came before is answered.
+            ConnectionEndedError: nobody is there any more.
+        """
+        malformed: MalformedFrameError | None = None
+        try:
+            try:
+                while (head := await self._connection.receive_head()) is not None:
+                    await self._take(head)
+            except MalformedFrameError as error:
+                malformed = error
+            # Who has gone wants no news any more; what it reads it may take still.
+            for task in self._unanswered.values() if malformed is None else ():
+                task.cancel()
+            await self._reads.finish()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if malformed is not None:
+                raise malformed
+        finally:
+            await self._reads.close()
+            await end_tasks(self._tasks)
+
+    async def _take(self, head: Head) -> None:
+        number = head.number
+        # Before a byte of it is taken into memory.
+        if head.kind not in _ASKED or (head.kind is Kind.GIVE_UP and head.size_bytes):
+            raise MalformedFrameError(f"a {head.kind.name} of {head.size_bytes} among requests")
+        data = bytes(await self._connection.receive_body(head.size_bytes))
+        if head.kind is Kind.READ:
+            await self._reads.take(data, number)
+        elif head.kind is Kind.GIVE_UP:
+            if number in self._unanswered:
+                self._unanswered[number].cancel()
+        elif number in self._unanswered:
+            raise MalformedFrameError(f"request {number} twice")
+        else:
+            await self._slots.acquire()
+            task = asyncio.create_task(self._answer(head, data), name="answer")
+            self._tasks.add(task)
+            self._unanswered[number] = task
+            task.add_done_callback(partial(self._on_done, number))
+
+    def _on_done(self, number: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._unanswered.get(number) is task:
+            del self._unanswered[number]
+        self._slots.release()
+        has_failed(task)  # the connection has ended, and says so
+
+    async def _answer(self, head: Head, data: bytes) -> None:
+        with self._service.room_for_reply(self._connection.peer) as room:
+            kind = REPLY_KINDS[head.kind]
+            try:
+                reply = await self._service.answer(METHODS[head.kind], data, room)
+            except RefusedError as refused:
+                _LOGGER.warning(
+                    "request refused. peer=%s detail=%s", self._connection.peer, refused
+                )
+                kind, reply = Kind.NOTHING, b""
+            except Exception:
+                # A defect ends the request it comes from, and no other.
+                _LOGGER.exception("request failed. kind=%s", head.kind.name)
+                kind, reply = Kind.NOTHING, b""
+            # From here on nobody can give it up: its bytes are in memory until the client has taken them.
+            del self._unanswered[head.number]
+            await self._send(kind, head.number, reply)
+
+    async def _send_of_read(self, number: int, reply: bytes, _: Room | None) -> None:
+        await self._send(Kind.READ_REPLY, number, reply)
+
+    async def _send(self, kind: Kind, number: int, reply: bytes) -> None:
+        # One at a time: what is not sent yet is bounded by the room that its makers hold.
+        async with self._writing:
+            # Lent though it is empty: a reply that is not taken keeps those behind it waiting, with their room.
+            with self._service.room_for_reply(self._connection.peer) as turn:
+                turn.lend(self._disconnect)
+                self._connection.send(kind, (reply,), number)
+                await self._connection.drained()
+
+    def _disconnect(self) -> None:
+        _LOGGER.warning(
+            "disconnected: it keeps room that others wait for. peer=%s", self._connection.peer
+        )
+        self._connection.close()
+
+
+async def _send_answers(connection: Connection, answers: bytes) -> None:
+    connection.send(Kind.WRITE_REPLY, (answers,))
+    await connection.drained()

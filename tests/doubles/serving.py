@@ -1,0 +1,75 @@
+"""A bookie's service behind real ports, over every carrier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+
+from bookie_server.bookie import Bookie
+from bookie_server.carrier.sockets import listen
+from bookie_server.client.interface import BookieClient
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.client.socket_client import over_tcp
+from bookie_server.serving.addressed import AddressedHandler
+from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
+from bookie_server.serving.service import BookieService
+from bookie_server.serving.socket_service import SocketService
+from bookie_server.wire.messages import BookieInfo
+from bookkeeper_metadata.foundation.tasks import end_tasks
+
+MakeClient = Callable[[str, str, ConnectionSettings], BookieClient]
+CONNECTIONS_MAX = 100
+
+
+@dataclass
+class Ports:
+    """Where the service is found, and what ends it."""
+
+    service: BookieService
+    grpc: grpc.aio.Server
+    grpc_address: str
+    sockets: SocketService
+    socket_address: str
+    accepting: asyncio.Task[None]
+
+    def address(self, make_client: MakeClient) -> str:
+        """Where such a client has to go."""
+        return self.socket_address if make_client is over_tcp else self.grpc_address
+
+    async def stop(self) -> None:
+        """End every connection, at once."""
+        await self.grpc.stop(0)
+        await end_tasks([self.accepting])
+        await self.sockets.stop()
+
+
+@asynccontextmanager
+async def serving_all(bookie: Bookie, identity: BookieInfo, place: Path) -> AsyncIterator[Ports]:
+    """Serve the bookie, which stays its owner's."""
+    service = BookieService(bookie, identity, str(place))
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    port = server.add_insecure_port("127.0.0.1:0")
+    handler = AddressedHandler(GrpcService(service).handler(), identity)
+    server.add_generic_rpc_handlers((handler,))
+    await server.start()
+    sockets = SocketService(service, connections_max=CONNECTIONS_MAX)
+    with listen("127.0.0.1", 0) as listener:
+        accepting = asyncio.create_task(sockets.run(listener))
+        _, socket_port = listener.getsockname()
+        ports = Ports(
+            service,
+            server,
+            f"127.0.0.1:{port}",
+            sockets,
+            f"127.0.0.1:{socket_port}",
+            accepting,
+        )
+        try:
+            yield ports
+        finally:
+            await ports.stop()
