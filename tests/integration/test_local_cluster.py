@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,15 +179,14 @@ def test_a_cluster_starts_inside_a_running_event_loop(tmp_path: Path) -> None:
 
 
 def test_a_bookie_that_cannot_start_says_why_and_takes_the_cluster_down(tmp_path: Path) -> None:
-    with socket.socket() as occupied:
-        port = free_port(set())
-        occupied.bind(("127.0.0.1", port))
-        occupied.listen()
-        state = {"format": 1, "zookeeper": free_port({port}), "bookies": [port]}
-        (tmp_path / "cluster.json").write_text(json.dumps(state))
+    port = free_port(set())
+    state = {"format": 1, "zookeeper": free_port({port}), "bookies": [port]}
+    (tmp_path / "cluster.json").write_text(json.dumps(state))
+    (tmp_path / "bookie0").mkdir()
+    (tmp_path / "bookie0" / "journal").write_text("no folder")
 
-        with pytest.raises(LocalStartError) as caught:
-            LocalCluster(1, directory=tmp_path).start()
+    with pytest.raises(LocalStartError) as caught:
+        LocalCluster(1, directory=tmp_path).start()
 
     lines = caught.value.log_tail.splitlines()
     assert 1 <= len(lines) <= 20
