@@ -5,6 +5,7 @@ from __future__ import annotations
 from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.integrity.scrubber import Scrubber
 from bookkeeper_metadata.underreplication import Underreplication, parse_mark
+from spark_bookkeeper.replication.copying import LedgerCopier
 from spark_bookkeeper.replication.mending import LedgerMender, _Look
 from tests.mutants.planting import DirectedMutants
 
@@ -90,5 +91,11 @@ mutant(
     _LIMBO_ENDS,
     "test_a_walk_finds_the_damage_that_the_one_before_had_no_room_for",
 ).edit(Scrubber.walk, {"self._bookie.verifier.begin_walk()": "pass"})
+mutant(
+    "refused_copy_is_named",
+    "a bookie that refuses the copies is named all the same; in the worlds few seeds find it",
+    "tests/spark_bookkeeper/replication/test_mending.py",
+    "test_a_bookie_that_refuses_is_passed_over",
+).edit(LedgerCopier._send, {"status is not Status.OK": "False"})
 
 MENDING = mutant.all()
