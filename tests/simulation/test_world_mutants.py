@@ -52,7 +52,6 @@ FOUND_AT = {
     "named_before_copied": 41,
     "nobody_asks": 36,
     "open_fragment_is_complete": 61,
-    "refused_copy_counts": 3145,
     "stripe_of_the_neighbour": 29,
 }
 """The first seed to notice, when it was looked for last: tried before the others, to save time."""

@@ -28,10 +28,6 @@ mutant(
 ).edit(LedgerCopier.copy, {"while first <= share.last_entry": "while first < share.last_entry"})
 
 mutant(
-    "refused_copy_counts", "a bookie that refuses the copies is named all the same", "I22", "L8"
-).edit(LedgerCopier._send, {"status is not Status.OK": "False"})
-
-mutant(
     "open_fragment_is_complete",
     "the last fragment of an open ledger is anybody's to change, as far as it is acknowledged",
     "I2", "I14", "I15", "I17", "I19", "I22", "L3", "L8", "P",
