@@ -49,8 +49,7 @@ def listen_for_sockets(settings: BookieSettings) -> socket.socket:
 def _refusal(host: str, port: int) -> OSError:
     """What the operating system has against this port."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host.strip("[]"), port), family=family):
+        with listen(host, port):
             # It has just become free: it was taken.
             return OSError(errno.EADDRINUSE, "Address already in use")
     except OSError as refusal:

@@ -54,7 +54,7 @@ class Connection:
     def send(self, kind: Kind, parts: Sequence[Buffer], number: int = 0) -> None:
         """Send a message; what is not taken at once is sent as soon as it is.
 
-        That the connection has ended is not told here, but to whoever receives, or waits for ``drained``.
+        That the connection has ended is not told here, but to whoever receives, or waits in ``drain``.
         """
         if self._end:
             return
@@ -65,7 +65,7 @@ class Connection:
         if not self._is_waiting:
             self._flush()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the kernel has taken all that was sent.
 
         Raises:

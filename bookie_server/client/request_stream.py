@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from bookie_server.carrier.connection import Connection
 from bookie_server.wire.codec import MalformedFrameError
@@ -84,14 +85,10 @@ class RequestStream:
             settle(asked.reply, None)
 
 
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """A request that waits for its reply."""
 
-    __slots__ = ("kind", "reply", "request")
-
-    def __init__(
-        self, kind: Kind, request: bytes, reply: asyncio.Future[memoryview | None]
-    ) -> None:
-        self.kind = kind
-        self.request = request
-        self.reply = reply
+    kind: Kind
+    request: bytes
+    reply: asyncio.Future[memoryview | None]

@@ -10,12 +10,11 @@ from typing import Any
 
 import grpc
 
+from bookie_server.serving.noted import Noted
 from bookie_server.wire.addressee import BOOKIE_KEY, CLUSTER_KEY, is_meant_for
 from bookie_server.wire.messages import BookieInfo
 
 _LOGGER = logging.getLogger(__name__)
-_NOTES_MAX = 100
-"""Senders look again and again for the bookie they mean; each that is missed is named once, up to this."""
 
 
 class AddressedHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -24,7 +23,7 @@ class AddressedHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ha
     def __init__(self, inner: grpc.GenericRpcHandler, identity: BookieInfo) -> None:
         self._inner = inner
         self._identity = identity
-        self._noted: set[tuple[str, ...]] = set()
+        self._missed = Noted()
 
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a call; gRPC asks for it."""
@@ -33,7 +32,9 @@ class AddressedHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ha
         own = self._identity
         if handler is None or is_meant_for(metadata, own.bookie_id, own.instance_id):
             return handler
-        self._note(tuple(str(value) for key, value in metadata if key in (BOOKIE_KEY, CLUSTER_KEY)))
+        named = (str(value) for key, value in metadata if key in (BOOKIE_KEY, CLUSTER_KEY))
+        if self._missed.is_news(meant := " of ".join(named)):
+            _LOGGER.warning("calls meant for another bookie are refused. meant=%s", meant)
         # The same kind of call, or gRPC would not know how to refuse it.
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(self._refuse)
@@ -43,10 +44,3 @@ class AddressedHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ha
         own = self._identity
         detail = f"this is bookie {own.bookie_id} of instance {own.instance_id}"
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, detail)
-
-    def _note(self, meant: tuple[str, ...]) -> None:
-        if meant not in self._noted and len(self._noted) < _NOTES_MAX:
-            self._noted.add(meant)
-            _LOGGER.warning(
-                "calls meant for another bookie are refused. meant=%s", " of ".join(meant)
-            )

@@ -19,6 +19,7 @@ from bookie_server.carrier.sockets import SocketStream
 from bookie_server.memory.budget import Room
 from bookie_server.memory.frames import FramesInProgress
 from bookie_server.serving.adds import FrameSource
+from bookie_server.serving.noted import Noted
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.service import BookieService
 from bookie_server.wire.codec import MalformedFrameError
@@ -45,8 +46,6 @@ REQUESTS_IN_FLIGHT_MAX = 1_000
 """Requests of one connection that are served at once, reads aside; the others wait in the kernel's buffers."""
 _ACCEPT_AGAIN_S = 0.1
 """Pause after a connection could not be accepted, as for want of descriptors."""
-_NOTES_MAX = 100
-"""Senders look again and again for the bookie they mean; each that is missed is named once, up to this."""
 _ASKED = frozenset({Kind.READ, Kind.GIVE_UP, *METHODS})
 _LOGGER = logging.getLogger(__name__)
 
@@ -58,8 +57,7 @@ class SocketService:
         self._service = service
         self._connections_max = connections_max
         self._talks: set[asyncio.Task[None]] = set()
-        self._noted: set[str] = set()
-        """What was logged of clients that mean other bookies."""
+        self._missed = Noted()
 
     async def run(self, listener: socket.socket) -> None:
         """Accept and serve, until cancelled. The listener stays its owner's."""
@@ -144,18 +142,12 @@ class SocketService:
     async def _part(self, connection: Connection, refused: RefusedError) -> None:
         """Tell the client why, and wait a little for it to go: whoever closes first may take back what it said last."""
         # Who means another bookie looks for it again and again.
-        if refused.reason is not Reason.NOT_MEANT or self._is_news(refused.detail):
+        if refused.reason is not Reason.NOT_MEANT or self._missed.is_news(refused.detail):
             _LOGGER.warning("connection refused. peer=%s detail=%s", connection.peer, refused)
         connection.send(Kind.FAREWELL, (encode_farewell(refused.reason, refused.detail),))
         with suppress(ConnectionEndedError, TimeoutError):
             async with asyncio.timeout(FAREWELL_WITHIN_S):
                 await connection.discard_all()
-
-    def _is_news(self, detail: str) -> bool:
-        is_news = detail not in self._noted and len(self._noted) < _NOTES_MAX
-        if is_news:
-            self._noted.add(detail)
-        return is_news
 
 
 class _FramesOfConnection(FrameSource):
@@ -279,7 +271,7 @@ class _Requests:
             with self._service.room_for_reply(self._connection.peer) as turn:
                 turn.lend(self._disconnect)
                 self._connection.send(kind, (reply,), number)
-                await self._connection.drained()
+                await self._connection.drain()
 
     def _disconnect(self) -> None:
         _LOGGER.warning(
@@ -290,4 +282,4 @@ class _Requests:
 
 async def _send_answers(connection: Connection, answers: bytes) -> None:
     connection.send(Kind.WRITE_REPLY, (answers,))
-    await connection.drained()
+    await connection.drain()

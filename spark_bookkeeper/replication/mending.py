@@ -337,9 +337,9 @@ class LedgerMender:
                 target,
             )
         look.taken, look.taken_bytes = [], 0
-        await self._look_at_named(mended.ledger_id, taken)
+        await self._check_named(mended.ledger_id, taken)
 
-    async def _look_at_named(self, ledger_id: int, named: Sequence[tuple[Share, str]]) -> None:
+    async def _check_named(self, ledger_id: int, named: Sequence[tuple[Share, str]]) -> None:
         """If its disk was lost in between, a bookie's limbo covers only what it was named for already."""
         for target in dict.fromkeys(target for _, target in named):
             listed = await self._cluster.client(target).list_entries(ledger_id)

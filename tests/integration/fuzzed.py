@@ -15,12 +15,10 @@ from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.envelope import (
     HEAD_SIZE,
     REQUEST_KINDS,
-    Head,
     Hello,
     Kind,
     Purpose,
     Reason,
-    encode_head,
     encode_hello,
     parse_farewell,
     parse_head,
@@ -30,6 +28,7 @@ from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
 from bookkeeper_metadata.bookies import GRPC, SOCKET
 from spark_bookkeeper.local.bookie import LocalBookie
+from tests.doubles.raw_sockets import message
 from tests.patience import seconds
 
 REFUSED = {
@@ -208,18 +207,18 @@ class PlainSocket(Socket):
 
     def _stream(self, method: str, messages: Sequence[bytes]) -> Iterator[bytes]:
         kind = Kind.FRAME if method == "Write" else Kind.READ
-        return self._talk([_message(kind, data) for data in messages])
+        return self._talk([message(kind, data) for data in messages])
 
     def _unary(self, method: str, data: bytes) -> bytes:
         kind = REQUEST_KINDS[Method(method)]
-        return next(self._talk([_message(kind, data, number=1)]))
+        return next(self._talk([message(kind, data, number=1)]))
 
     def write_messages(self, frames: Sequence[bytes], messages: Sequence[bytes]) -> None:
         # Pieces are gRPC's; here a frame is whole, or it is none.
         super().write_messages(frames, frames)
 
     def write_and_go(self, frames: Sequence[bytes]) -> None:
-        sent = b"".join(_message(Kind.FRAME, frame) for frame in frames)
+        sent = b"".join(message(Kind.FRAME, frame) for frame in frames)
         with self._connected(Kind.FRAME) as connection:
             connection.sendall(sent[: len(sent) * 2 // 3])
 
@@ -227,7 +226,7 @@ class PlainSocket(Socket):
         with self._refusals(), self._connected(Kind.READ_LAC) as connection:
             connection.settimeout(0.05)
             try:
-                connection.sendall(_message(Kind.READ_LAC, data))
+                connection.sendall(message(Kind.READ_LAC, data))
                 for kind, reply in _received(connection):
                     if kind is Kind.READ_LAC_REPLY:
                         self._answers.count(codec.parse_read_lac_reply(reply).status)
@@ -257,12 +256,8 @@ class PlainSocket(Socket):
         hello = encode_hello(Hello("", "", "fuzz", purpose))
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
             connection.settimeout(seconds(self._timeout_s))
-            connection.sendall(_message(Kind.HELLO, hello))
+            connection.sendall(message(Kind.HELLO, hello))
             yield connection
-
-
-def _message(kind: Kind, body: bytes, *, number: int = 0) -> bytes:
-    return encode_head(Head(kind, len(body), number)) + body
 
 
 def _received(connection: socket.socket) -> Iterator[tuple[Kind, bytes]]:
