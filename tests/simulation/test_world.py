@@ -50,6 +50,7 @@ PINNED = (
     7000389,
     7001186,
     3341416929,
+    662563347,
 )
 """Seeds that once found something, in the product or in the simulation."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from bookie_server.identity import claim_identity
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookkeeper_metadata.errors import MetadataUnavailableError
-from tests.simulation.kit.files import SimFileSystem
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner
 from tests.simulation.world import history as h
 from tests.simulation.world.stores import CLUSTER_ID, ROOT, SimStore
@@ -180,6 +180,8 @@ class Operator:
         except (StorageRefusedError, BlockingIOError) as error:
             world.history.record(h.RivalRefused(bookie.name, how, type(error).__name__))
             self._rival = None
+        except SimulatedCrash:
+            bookie.lose_power()  # it is the machine's, where both claim the same directories
         except (MetadataUnavailableError, OSError):
             pass  # it may have been counted, or not, as where the disk fails under it
         else:
