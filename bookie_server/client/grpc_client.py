@@ -14,36 +14,23 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read once, when grpc is imported
 
 import grpc
 import grpc.aio
 
-from bookie_server.client.interface import BookieClient
+from bookie_server.client.calling import CallingBookieClient
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
 from bookie_server.client.read_stream import ReadStream, unreachable
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
-from bookie_server.wire import codec
 from bookie_server.wire.addressee import encode_addressee
 from bookie_server.wire.limits import FRAME_SIZE_MAX
-from bookie_server.wire.messages import (
-    BookieInfo,
-    EncodedSection,
-    EntryList,
-    ListRequest,
-    ReadLacReply,
-    ReadLacRequest,
-    ReadReply,
-    ReadRequest,
-    Status,
-)
+from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
 from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.invariant import invariant
-
-Reply = TypeVar("Reply")
 
 SERVICE = "bookkeeper.Bookie"
 CHANNEL_OPTIONS = (
@@ -68,7 +55,7 @@ def grpc_works_here() -> bool:
     return not _grpc_pids or _grpc_pids[0] == os.getpid()
 
 
-class GrpcBookieClient(BookieClient):
+class GrpcBookieClient(CallingBookieClient):
     """Connects on first use; must be made and used on one event loop.
 
     Whoever answers at the address and is not this bookie, of the cluster with this id, is no answer.
@@ -79,8 +66,7 @@ class GrpcBookieClient(BookieClient):
     ) -> None:
         invariant(grpc_works_here(), "gRPC hangs in a process forked from one that used it")
         _grpc_pids[:] = [os.getpid()]
-        self.bookie_id = bookie_id
-        self._settings = settings
+        super().__init__(bookie_id, settings)
         self._addressee = encode_addressee(bookie_id, cluster_id)
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         open_writes = self._stream("Write")
@@ -90,7 +76,6 @@ class GrpcBookieClient(BookieClient):
 
         self._writes = WriteStream(open_stream, settings, bookie_id)
         self._reads = ReadStream(self._stream("Read"), settings.read_timeout_ms)
-        self._is_closed = False
 
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
         self._writes.write(section, done)
@@ -99,23 +84,6 @@ class GrpcBookieClient(BookieClient):
         if self._is_closed:
             return unreachable(request)
         return await self._reads.read(request)
-
-    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
-        data = codec.encode_read_lac_request(request)
-        reply = await self._call("ReadLac", data, codec.parse_read_lac_reply, request.waits_ms)
-        return reply or ReadLacReply(Status.UNREACHABLE)
-
-    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        request = codec.encode_write_lac_request(ledger_id, master_key, packet)
-        return await self._call("WriteLac", request, codec.parse_status) or Status.UNREACHABLE
-
-    async def info(self) -> BookieInfo | None:
-        return await self._call("Info", b"", codec.parse_info)
-
-    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
-        request = codec.encode_list_entries_request(ListRequest(ledger_id, first_entry))
-        reply = await self._call("ListEntries", request, codec.parse_entry_list)
-        return reply or EntryList(Status.UNREACHABLE)
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -127,22 +95,13 @@ class GrpcBookieClient(BookieClient):
         open_call = self._channel.stream_stream(f"/{SERVICE}/{method}")
         return partial(open_call, metadata=self._addressee)
 
-    async def _call(
-        self, method: str, request: bytes, parse: Callable[[bytes], Reply], waits_ms: int = 0
-    ) -> Reply | None:
-        """Send a request and parse its reply; ``None`` if there is none, or none that parses.
-
-        ``waits_ms`` is how long the bookie may hold the reply back, on top of the usual time limit.
-        """
-        if self._is_closed:
-            return None
-        call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+    async def _call(self, method: Method, request: bytes, timeout_s: float) -> bytes | None:
+        call = self._channel.unary_unary(f"/{SERVICE}/{method.value}")
         try:
-            timeout_ms = self._settings.read_timeout_ms + waits_ms
-            timeout_s = timeout_ms / 1000
-            return parse(await call(request, timeout=timeout_s, metadata=self._addressee))
-        except (grpc.RpcError, codec.MalformedFrameError):
+            reply = await call(request, timeout=timeout_s, metadata=self._addressee)
+        except grpc.RpcError:
             return None
+        return bytes(reply)
 
 
 class WriteCall(MessageStream):

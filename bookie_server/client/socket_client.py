@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random, SystemRandom
-from typing import TypeVar
 
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.carrier.connection import Connection, ConnectionEndedError
 from bookie_server.carrier.sockets import connect
-from bookie_server.client.interface import BookieClient
+from bookie_server.client.calling import CallingBookieClient
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
 from bookie_server.client.read_stream import unreachable
 from bookie_server.client.request_stream import RequestStream
@@ -22,6 +21,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import codec
 from bookie_server.wire.envelope import (
+    METHODS,
     Hello,
     Kind,
     Purpose,
@@ -30,27 +30,17 @@ from bookie_server.wire.envelope import (
     parse_farewell,
     parse_hello,
 )
-from bookie_server.wire.messages import (
-    BookieInfo,
-    EncodedSection,
-    EntryList,
-    ListRequest,
-    ReadLacReply,
-    ReadLacRequest,
-    ReadReply,
-    ReadRequest,
-    Status,
-)
+from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
 from bookkeeper_metadata.version import __version__
 
-Reply = TypeVar("Reply")
+_KINDS = {method: kind for kind, method in METHODS.items()}
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.05, 0.5
 """Between two attempts to reach a bookie that is away."""
 OpenBytes = Callable[[], Awaitable[ByteStream]]
 """Connects to the bookie's address; raises ``OSError``."""
 
 
-class SocketBookieClient(BookieClient):
+class SocketBookieClient(CallingBookieClient):
     """Connects on first use; must be made and used on one event loop.
 
     Whoever answers at the address and is not this bookie, of the cluster with this id, is no answer.
@@ -65,13 +55,12 @@ class SocketBookieClient(BookieClient):
         random: Random | None = None,
     ) -> None:
         """``random`` spreads the attempts of many clients to reach a bookie that was away."""
-        self.bookie_id = bookie_id
+        super().__init__(bookie_id, settings)
         self._cluster_id = cluster_id
         self._open_bytes = open_bytes
         self._settings = settings
         self._writes = WriteStream(self._open_adds, settings, bookie_id)
         self._requests = RequestStream(partial(self._open, Purpose.REQUESTS))
-        self._is_closed = False
         self._random = random or SystemRandom()
         self._pause_s = 0.0
         self._open_again_s = 0.0
@@ -80,50 +69,22 @@ class SocketBookieClient(BookieClient):
         self._writes.write(section, done)
 
     async def read(self, request: ReadRequest) -> ReadReply:
-        data = codec.encode_read_request(0, request)
-        found = await self._ask(Kind.READ, data, codec.parse_read_reply)
-        return found[1] if found is not None else unreachable(request)
-
-    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
-        data = codec.encode_read_lac_request(request)
-        reply = await self._ask(
-            Kind.READ_LAC, data, _of_bytes(codec.parse_read_lac_reply), request.waits_ms
-        )
-        return reply or ReadLacReply(Status.UNREACHABLE)
-
-    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        request = codec.encode_write_lac_request(ledger_id, master_key, packet)
-        status = await self._ask(Kind.WRITE_LAC, request, _of_bytes(codec.parse_status))
-        return status or Status.UNREACHABLE
-
-    async def info(self) -> BookieInfo | None:
-        return await self._ask(Kind.INFO, b"", _of_bytes(codec.parse_info))
-
-    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
-        request = codec.encode_list_entries_request(ListRequest(ledger_id, first_entry))
-        page = await self._ask(Kind.LIST_ENTRIES, request, _of_bytes(codec.parse_entry_list))
-        return page or EntryList(Status.UNREACHABLE)
+        data, timeout_s = codec.encode_read_request(0, request), self._read_timeout_ms / 1000
+        reply = None if self._is_closed else await self._requests.ask(Kind.READ, data, timeout_s)
+        try:
+            return unreachable(request) if reply is None else codec.parse_read_reply(reply)[1]
+        except codec.MalformedFrameError:
+            return unreachable(request)
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             await asyncio.gather(self._writes.close(), self._requests.close())
 
-    async def _ask(
-        self, kind: Kind, request: bytes, parse: Callable[[memoryview], Reply], waits_ms: int = 0
-    ) -> Reply | None:
-        """Send a request and parse its reply; ``None`` if there is none, or none that parses.
-
-        ``waits_ms`` is how long the bookie may hold the reply back, on top of the usual time limit.
-        """
-        if self._is_closed:
-            return None
-        timeout_ms = self._settings.read_timeout_ms + waits_ms
-        reply = await self._requests.ask(kind, request, timeout_ms / 1000)
-        try:
-            return None if reply is None else parse(reply)
-        except codec.MalformedFrameError:
-            return None
+    async def _call(self, method: Method, request: bytes, timeout_s: float) -> bytes | None:
+        reply = await self._requests.ask(_KINDS[method], request, timeout_s)
+        # protobuf's parser takes bytes only.
+        return None if reply is None else bytes(reply)
 
     async def _open_adds(self) -> MessageStream:
         try:
@@ -212,8 +173,3 @@ def over_tcp(
     """The client of the bookie that listens at ``host:port``."""
     host, _, port = address.rpartition(":")
     return SocketBookieClient(bookie_id, partial(connect, host, int(port)), settings, cluster_id)
-
-
-def _of_bytes(parse: Callable[[bytes], Reply]) -> Callable[[memoryview], Reply]:
-    # protobuf's parser takes bytes only.
-    return lambda body: parse(bytes(body))
