@@ -129,12 +129,17 @@ class CheckpointLoop:
             cached_bytes = self._contents.cached_bytes
             if is_due(self._settings, since_s, cached_bytes, self._journal_bytes()):
                 last_s = loop.time()
-                plan = self._contents.begin_checkpoint()
-                if plan is not None:
-                    self._marks = plan.marks
-                    await self._write(plan)
+                await self._checkpoint()
             if self._may_compact(loop.time()):
                 await self._compaction.step()
+
+    async def _checkpoint(self) -> None:
+        # In a method of its own: a plan has all that it wrote, and in the loop's
+        # it would be in memory until the next one.
+        plan = self._contents.begin_checkpoint()
+        if plan is not None:
+            self._marks = plan.marks
+            await self._write(plan)
 
     def _journal_bytes(self) -> int | None:
         most = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,16 @@ async def test_a_trickle_of_entries_has_few_checkpoints(tmp_path: Path) -> None:
         large = [bytes(KIB * KIB)] * 2
         assert await add(bookie, section(large, 2, length_before=2)) is Status.OK
         await until(lambda: not contents.cached_bytes)
+
+
+async def test_a_checkpoint_leaves_nothing_of_what_it_wrote_in_memory(tmp_path: Path) -> None:
+    """All of it stayed until the next one was due: a second cache in memory."""
+    sizes = {"write_cache_size_bytes": MUCH, "checkpoint_interval_ms": 3_600_000}
+    async with running_bookie(tmp_path, **sizes) as bookie:
+        contents = bookie.storage.contents
+        cache = weakref.ref(contents._cache)
+
+        assert await add(bookie, section([bytes(MUCH)])) is Status.OK
+
+        await until(lambda: not contents.cached_bytes)
+        await until(lambda: cache() is None)
