@@ -10,12 +10,16 @@ of several says with the first how large it is, and the others are read once the
 announces a frame and does not send it keeps others waiting for ``STALLED_AFTER_S``, and only those
 who have announced one, too: frames in pieces wait for a budget of *promises*, a part of the other, before they
 wait for that one. Whoever waits for a promise holds nothing.
+
+Answered frames go on in the write cache, and while that is full no frame begins to be read. One whose size is known
+looks at it once it has its room, since it may have waited for that while the others filled the cache: so what comes
+into a cache that is full by then is this budget at most, however many wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bookie_server.memory.budget import MemoryBudget, Room
@@ -60,8 +64,10 @@ class PromisedMemory:
     The rest is for frames of one piece, whatever was promised to clients that send nothing.
     """
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, wait_for_cache: Callable[[], Awaitable[None]]) -> None:
         self.budget = budget
+        self.wait_for_cache = wait_for_cache
+        """Returns once the write cache may take another frame; it waits for a disk, and never for this budget."""
         self.promises = MemoryBudget(budget.size_bytes_max // 2, patience_s=STALLED_AFTER_S)
 
 
@@ -74,6 +80,7 @@ class FramesInProgress:
         self._room = memory.budget.room(client)
         self._promise = memory.promises.room(client)
         self._new_room = partial(memory.budget.room, client)
+        self._wait_for_cache = memory.wait_for_cache
         self._last_bytes = 0
         self._unanswered = 0
 
@@ -85,6 +92,9 @@ class FramesInProgress:
             expected_bytes = min(max(self._last_bytes, EXPECTED_MIN), FRAME_SIZE_MAX)
         if not self._room.try_take(expected_bytes):
             await self._room.take(expected_bytes)
+        # Where it is not known, the frame may be hours away.
+        if size_bytes is not None:
+            await self._wait_for_cache()
         self._room.lend(self._take_back)
 
     async def announce(self, size_bytes: int) -> None:
@@ -92,6 +102,7 @@ class FramesInProgress:
         self._room.release()
         await self._promise.take(size_bytes)
         await self._room.take(size_bytes)
+        await self._wait_for_cache()
 
     def begin_await(self, give_up: Callable[[], None]) -> None:
         """Have ``give_up`` called if the next piece does not come and others need the room."""

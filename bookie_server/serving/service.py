@@ -31,7 +31,7 @@ class BookieService:
 
     def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
         self.identity = identity
-        self.memory = PromisedMemory(bookie.adds_in_progress)
+        self.memory = PromisedMemory(bookie.adds_in_progress, bookie.wait_for_room)
         self.is_draining = False
         """Set when the bookie stops: no more frames are taken from streams."""
         self._bookie = bookie

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from bookie_server.serving.adds import ANSWERS_UNSENT_MAX
 from bookie_server.serving.grpc_service import GrpcService
 from bookie_server.serving.reads import READS_IN_FLIGHT_MAX
 from bookie_server.serving.service import BookieService
+from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -26,6 +28,7 @@ from bookie_server.wire.messages import (
     Section,
     Status,
 )
+from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import add, encoded_section, section
 from tests.doubles.storage import running_bookie
@@ -145,6 +148,39 @@ async def test_frames_are_read_only_when_there_is_room_for_them(
                 held.clear()
                 await asyncio.sleep(0.001)
         assert budget.used_bytes <= 16 * MIB
+
+
+async def test_frames_that_waited_for_room_do_not_go_into_a_cache_that_is_full_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 streams had all found room in it before they waited: it held 280 MiB where 128 were promised."""
+    may_write = threading.Event()
+    sizes = {"write_cache_size_bytes": MIB, "adds_in_progress_bytes_max": 8 * MIB}
+    async with serving(tmp_path, **sizes) as served:
+        contents, checkpoints = served.bookie.storage.contents, served.bookie.storage.checkpoints
+        write = checkpoints.write
+
+        def write_later(plan: CheckpointPlan) -> CheckpointResult:
+            may_write.wait()
+            return write(plan)
+
+        monkeypatch.setattr(checkpoints, "write", write_later)
+        try:
+            streams = [served.open("Write", f"client {number}") for number in range(10)]
+            for number, stream in enumerate(streams):
+                frame = encoded_section([bytes(3 * MIB)], ledger_id=number).data
+                stream.send(*messages_of(frame))
+            cached_bytes = -1
+            # Until no more come.
+            while cached_bytes < max(contents.cached_bytes, 2 * MIB):
+                cached_bytes = contents.cached_bytes
+                await asyncio.sleep(0.3)
+
+            # What made it full, and as much as had its room in memory by then.
+            assert cached_bytes <= 2 * MIB + 8 * MIB
+        finally:
+            may_write.set()
+        await until(lambda: all(map(answer_count, streams)))
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off_when_others_need_its_room(
