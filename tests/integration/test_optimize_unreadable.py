@@ -26,19 +26,22 @@ def test_ledgers_that_nobody_serves_keep_no_others_from_a_rewrite(
             writer.append(b"%d" % number)
     before = [(position.row, bytes(entry.payload)) for position, entry in log.reader()]
     away = cluster.bookies[0]
+    written = [item.ledger_id for item in log.ledgers()]
     held = {
-        item.ledger_id
-        for item in log.ledgers()
-        if away.bookie_id in bk.ledger_metadata(item.ledger_id).fragments[0].ensemble
+        ledger_id
+        for ledger_id in written
+        if away.bookie_id in bk.ledger_metadata(ledger_id).fragments[0].ensemble
     }
     assert 0 < len(held) < RANGES
+    # Behind one that cannot be read the last one is a single range, which is not to be rewritten.
+    is_last_alone = held.issuperset(written[-2:])
 
     away.stop()
     code, out, err = bookkeeper.outcome("logs", "optimize", LOG, "--min-ranges", 2, "--json")
 
     assert code == 1, err
     report = json.loads(out)
-    assert len(report["failures"]) == len(held)
+    assert len(report["failures"]) == len(held) - is_last_alone
     assert all("BK_ENTRY_UNREADABLE" in line for line in report["failures"])
     left = {item.ledger_id for item in log.ledgers()}
     assert held < left
@@ -46,5 +49,5 @@ def test_ledgers_that_nobody_serves_keep_no_others_from_a_rewrite(
 
     away.start()
     assert bookkeeper.json("logs", "optimize", LOG, "--min-ranges", 2)["failures"] == []
-    assert len(log.ledgers()) < len(held)
+    assert len(log.ledgers()) < len(left)
     assert [(position.row, bytes(entry.payload)) for position, entry in log.reader()] == before
