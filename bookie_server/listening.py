@@ -32,18 +32,19 @@ def bind(server: grpc.aio.Server, settings: BookieSettings) -> int:
         ) from cause
 
 
-def listen_for_sockets(settings: BookieSettings) -> socket.socket:
-    """What listens at the ``socket_port``.
+def listen_for_sockets(settings: BookieSettings) -> socket.socket | None:
+    """What listens for plain sockets, if anything should.
 
     Raises:
         PortUnavailableError: it cannot be had.
     """
+    port = settings.socket_port_wanted
+    if port is None:
+        return None
     try:
-        return listen(settings.host, settings.socket_port)
+        return listen(settings.host, port)
     except OSError as refusal:
-        raise port_unavailable(
-            refusal, settings.host, settings.socket_port, "socket_port"
-        ) from refusal
+        raise port_unavailable(refusal, settings.host, port, "socket_port") from refusal
 
 
 def _refusal(host: str, port: int) -> OSError:

@@ -19,6 +19,7 @@ from bookkeeper_metadata.foundation.settings import Settings, setting
 from bookkeeper_metadata.foundation.settings_sources import SettingsTable
 
 _MIB = 1024 * 1024
+_PORT_MAX = 65535
 ENVIRONMENT_PREFIX = "BOOKKEEPER_"
 AUTORECOVERY_PREFIX = "BOOKKEEPER_AUTORECOVERY_"
 """Of variables, as the command's name says."""
@@ -40,7 +41,7 @@ class ProcessSettings(Settings):
     """Where the cluster's metadata lives, in Apache's notation."""
     http_host: str = "127.0.0.1"
     """Address to show metrics and health on. Beyond loopback it needs `insecure`."""
-    http_port: int = setting(0, minimum=0, maximum=65535)
+    http_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
     """TCP port of `/metrics`, `/healthz` and, of a bookie, `/readyz` (Apache's httpServerPort). 0: none is opened."""
     insecure: bool = False
     """Allow a host beyond loopback without TLS: anybody who reaches the port can read, and write what it takes."""
@@ -73,10 +74,11 @@ class PlaceSettings(ProcessSettings):
     """Name under which the bookie registers for good. Empty: `host:port`, which ties its data to its address."""
     host: str = "127.0.0.1"
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
-    port: int = setting(3181, minimum=0, maximum=65535)
+    port: int = setting(3181, minimum=0, maximum=_PORT_MAX)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
-    socket_port: int = setting(0, minimum=0, maximum=65535)
-    """TCP port of the same service over plain sockets, on the same `host`, for clients that are set to `socket`. 0: none is opened."""
+    socket_port: int = setting(-1, minimum=-1, maximum=_PORT_MAX)
+    """TCP port of the same service over plain sockets, on the same `host`; clients that know it use nothing else. -1: the
+    next after `port`, 3182, or a free one where that is 0. 0: none is opened, and clients use gRPC."""
     autorecovery: bool = False
     """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
     the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
@@ -94,7 +96,19 @@ class PlaceSettings(ProcessSettings):
                 "port 0 takes a free port, so the bookie's id would be an address that it never has "
                 "again; name it with --bookie-id, or give a port; port=0"
             )
+        if self.port and self.socket_port_wanted in (self.port, _PORT_MAX + 1):
+            found.append(
+                "the port of the sockets must be another one, or 0 for none; "
+                f"port={self.port} socket_port={self.socket_port}"
+            )
         return [*found, *self._insecure_hosts(("host",))]
+
+    @property
+    def socket_port_wanted(self) -> int | None:
+        """Where to listen for sockets; 0: at any free port; ``None``: not at all."""
+        if self.socket_port >= 0:
+            return self.socket_port or None
+        return self.port + 1 if self.port else 0
 
     @property
     def registered_id(self) -> str:
@@ -214,7 +228,8 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Who leaves a reply untaken for so long while reads of others wait for room is disconnected (Apache's
     waitTimeoutOnResponseBackpressureMs and closeChannelOnResponseTimeout)."""
     connections_max: int = 10_000
-    """Clients at a time; further ones are refused. Less where the system allows fewer open files (ulimit -n)."""
+    """Connections at a time, half of them gRPC's; further ones are refused. A client takes two, or one of gRPC's.
+    Less where the system allows fewer open files (ulimit -n)."""
     drain_timeout_ms: int = setting(10_000, minimum=0)
     """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""
 

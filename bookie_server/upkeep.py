@@ -9,7 +9,7 @@ from random import SystemRandom
 from typing import Any
 
 from bookie_server.bookie import Bookie
-from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.connecting import connect_to
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
@@ -59,7 +59,8 @@ def upkeep_of(
         )
         upkeep["scrub"] = scrubber.run
     if settings.surplus_check_interval_ms:
-        peers = partial(Peers, BookieRegistry(store, root), _connect)
+        connect = partial(connect_to, settings=ConnectionSettings())
+        peers = partial(Peers, BookieRegistry(store, root), connect)
         dropper = SurplusDropper(bookie, settings.bookie_id, ledgers, marks, peers)
         upkeep["drop-surplus"] = partial(
             dropper.run,
@@ -67,7 +68,3 @@ def upkeep_of(
             is_metadata_believed=lambda: collector.is_metadata_believed,
         )
     return upkeep
-
-
-def _connect(bookie_id: str, address: str) -> GrpcBookieClient:
-    return GrpcBookieClient(bookie_id, address, ConnectionSettings())

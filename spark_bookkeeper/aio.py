@@ -12,11 +12,7 @@ from functools import partial, wraps
 from random import SystemRandom
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
-from bookie_server.client.interface import BookieClient
-from bookie_server.client.relay import RelayedBookieClient
-from bookie_server.client.socket_client import over_tcp
-from bookkeeper_metadata.bookies import SOCKET, Endpoint
+from bookie_server.client.connecting import connect_to
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.closing import AsyncClosing
@@ -57,17 +53,6 @@ def metadata_uri(given: str | None) -> str:
             f"zk+hierarchical://127.0.0.1:2181/ledgers, or set {METADATA_URI_VARIABLE}"
         )
     return uri
-
-
-def _bookie_client(
-    bookie_id: str, endpoint: Endpoint, settings: ClientSettings, *, cluster_id: str
-) -> BookieClient:
-    if endpoint.protocol == SOCKET:
-        return over_tcp(bookie_id, endpoint.address, settings.connection, cluster_id)
-    # gRPC hangs in a process forked from one that used it, as multiprocessing's may be
-    # (docs/decisions/0007).
-    transport = GrpcBookieClient if grpc_works_here() else RelayedBookieClient
-    return transport(bookie_id, endpoint.address, settings.connection, cluster_id)
 
 
 def _connect_first(
@@ -140,7 +125,7 @@ class BookKeeper(AsyncClosing):
             settings=self.settings,
             random=SystemRandom(),
             measures=self.measures,
-            make_client=partial(_bookie_client, cluster_id=cluster_id),
+            make_client=partial(connect_to, cluster_id=cluster_id),
         )
         self._ledgers = LedgerClient(cluster)
         return self._ledgers

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bookie_server.client.settings import ConnectionSettings
+from bookie_server.client.settings import AUTO, BOOKIE_PROTOCOLS, ConnectionSettings
 from bookkeeper_metadata.foundation.settings import Settings, setting
-
-BOOKIE_PROTOCOLS = ("grpc", "socket")
-"""As endpoints in bookies' registrations name them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +57,8 @@ class ClientSettings(Settings):
     recovery_window_entries: int = 4_000
     """Entries a recovery asks for at once beyond the LAC, as far as they fit a reply: more than
     writers keep in flight."""
-    bookie_protocol: str = setting("grpc", one_of=BOOKIE_PROTOCOLS)
-    """What carries adds and reads to bookies that offer it: `grpc`, or `socket`, plain sockets with the same messages, which
-    take less CPU and are new. Bookies that offer no sockets are used over gRPC."""
+    bookie_protocol: str = setting(AUTO, one_of=tuple(BOOKIE_PROTOCOLS))
+    """What carries requests to bookies: `auto`, plain sockets, and gRPC to those that offer none; or `grpc`, the same
+    messages at one and a half times the CPU."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     """Per-bookie time limits and frame sizes."""

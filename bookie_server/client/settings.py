@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bookkeeper_metadata.bookies import GRPC, SOCKET
 from bookkeeper_metadata.foundation.settings import Settings
+
+AUTO = "auto"
+BOOKIE_PROTOCOLS: Mapping[str, tuple[str, ...]] = {AUTO: (SOCKET, GRPC), GRPC: (GRPC,)}
+"""What a client may be told to speak with bookies, and the endpoints it then looks for, the best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import codec
 from bookie_server.wire.envelope import (
-    METHODS,
+    REQUEST_KINDS,
     Hello,
     Kind,
     Purpose,
@@ -33,7 +33,6 @@ from bookie_server.wire.envelope import (
 from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
 from bookkeeper_metadata.version import __version__
 
-_KINDS = {method: kind for kind, method in METHODS.items()}
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.05, 0.5
 """Between two attempts to reach a bookie that is away."""
 OpenBytes = Callable[[], Awaitable[ByteStream]]
@@ -82,7 +81,7 @@ class SocketBookieClient(CallingBookieClient):
             await asyncio.gather(self._writes.close(), self._requests.close())
 
     async def _call(self, method: Method, request: bytes, timeout_s: float) -> bytes | None:
-        reply = await self._requests.ask(_KINDS[method], request, timeout_s)
+        reply = await self._requests.ask(REQUEST_KINDS[method], request, timeout_s)
         # protobuf's parser takes bytes only.
         return None if reply is None else bytes(reply)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.settings import AUTO, BOOKIE_PROTOCOLS
 from bookie_server.core.shares import Share, shares_by_bookie
 from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, Status
-from bookkeeper_metadata.bookies import GRPC, BookieRegistry
+from bookkeeper_metadata.bookies import BookieRegistry, Endpoint
 from bookkeeper_metadata.model import LedgerMetadata
 
-Connect = Callable[[str, str], BookieClient]
-"""A client of the bookie with this id at this address."""
+Connect = Callable[[str, Endpoint], BookieClient]
+"""A client of the bookie with this id at this endpoint."""
 
 
 class Peers:
@@ -23,15 +24,15 @@ class Peers:
     def __init__(self, registry: BookieRegistry, connect: Connect) -> None:
         self._registry = registry
         self._connect = connect
-        self._addresses: dict[str, str] = {}
+        self._endpoints: Mapping[str, Endpoint | None] = {}
         self._clients: dict[str, BookieClient] = {}
         self._silent: set[str] = set()
         """Those that did not answer once: the look goes on without them."""
 
     async def __aenter__(self) -> Self:
         registered = await self._registry.readonly() | await self._registry.writable()
-        endpoints = {bookie_id: info.endpoint(GRPC) for bookie_id, info in registered.items()}
-        self._addresses = {id: found.address for id, found in endpoints.items() if found}
+        protocols = BOOKIE_PROTOCOLS[AUTO]
+        self._endpoints = {each: info.best_endpoint(protocols) for each, info in registered.items()}
         return self
 
     async def __aexit__(
@@ -49,12 +50,12 @@ class Peers:
         return all(await asyncio.gather(*asked))
 
     async def _holds(self, bookie_id: str, ledger_id: int, shares: list[Share]) -> bool:
-        address = self._addresses.get(bookie_id)
-        if address is None or bookie_id in self._silent:
+        endpoint = self._endpoints.get(bookie_id)
+        if endpoint is None or bookie_id in self._silent:
             return False
         client = self._clients.get(bookie_id)
         if client is None:
-            client = self._clients[bookie_id] = self._connect(bookie_id, address)
+            client = self._clients[bookie_id] = self._connect(bookie_id, endpoint)
         listed = await client.list_entries(ledger_id)
         if listed.status is Status.UNREACHABLE:
             self._silent.add(bookie_id)

@@ -22,13 +22,13 @@ class Carriers:
     def __init__(self, settings: BookieSettings) -> None:
         """Raises :class:`PortUnavailableError`."""
         # A connection is a descriptor, whatever comes by it.
-        share = settings.connections_max // (2 if settings.socket_port else 1)
+        share = settings.connections_max // (1 if settings.socket_port_wanted is None else 2)
         self._connections_max = max(1, share)
         limit = ("grpc.max_allowed_incoming_connections", self._connections_max)
         self._grpc = grpc.aio.server(options=(*SERVER_OPTIONS, limit))
         self._host = settings.host
         self._port = bind(self._grpc, settings)
-        self._listener = listen_for_sockets(settings) if settings.socket_port else None
+        self._listener = listen_for_sockets(settings)
         self._sockets: SocketService | None = None
         self._accepting: asyncio.Task[None] | None = None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -76,6 +76,10 @@ class BookieServiceInfo:
         """The endpoint that speaks ``protocol``; by default the one for adds and reads."""
         wanted = endpoint_id, protocol
         return next((e for e in self.endpoints if (e.id, e.protocol) == wanted), None)
+
+    def best_endpoint(self, protocols: Iterable[str]) -> Endpoint | None:
+        """The endpoint for adds and reads that speaks the first of ``protocols`` that any does."""
+        return next(filter(None, map(self.endpoint, protocols)), None)
 
 
 BOOKIE_ID_RULE = f"letters, digits and :._- only, and not {READONLY!r}"

@@ -15,7 +15,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from bookie_server.client.interface import BookieClient
-from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo, Endpoint
+from bookie_server.client.settings import BOOKIE_PROTOCOLS, ConnectionSettings
+from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -30,7 +31,7 @@ _SILENT_AGAIN_S = 5.0
 """How often addresses are looked up because a bookie keeps silent. Most that do are dead, and a
 thousand clients may find so."""
 
-MakeClient = Callable[[str, Endpoint, ClientSettings], BookieClient]
+MakeClient = Callable[[str, Endpoint, ConnectionSettings], BookieClient]
 """(bookie id, where it is, settings) -> client; in-process in tests."""
 
 
@@ -60,7 +61,7 @@ class Connections:
         if client is None:
             endpoint = self._endpoints.get(bookie_id) or Endpoint.of_id(bookie_id)
             client = self._clients[bookie_id] = self._make_client(
-                bookie_id, endpoint, self._settings
+                bookie_id, endpoint, self._settings.connection
             )
         return client
 
@@ -116,8 +117,7 @@ class Connections:
     def remember(self, bookies: Mapping[str, BookieServiceInfo]) -> None:
         """Note what registrations say; a bookie at another address gets a new connection."""
         for bookie_id, info in bookies.items():
-            # One that does not offer what is wished for is used as it can be.
-            endpoint = info.endpoint(self._settings.bookie_protocol) or info.endpoint(GRPC)
+            endpoint = info.best_endpoint(BOOKIE_PROTOCOLS[self._settings.bookie_protocol])
             if endpoint is None:
                 continue
             former = self._endpoints.get(bookie_id) or Endpoint.of_id(bookie_id)

@@ -142,7 +142,7 @@ async def test_a_bookie_at_a_dead_ones_address_denies_none_of_its_entries(tmp_pa
             settings=settings,
             random=Random(1),
             make_client=lambda bookie_id, endpoint, settings: GrpcBookieClient(
-                bookie_id, endpoint.address, settings.connection, "cluster-1"
+                bookie_id, endpoint.address, settings, "cluster-1"
             ),
         )
         return LedgerClient(context)

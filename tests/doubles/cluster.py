@@ -16,6 +16,7 @@ from random import Random
 from bookie_server.bookie import Bookie
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
+from bookie_server.client.settings import ConnectionSettings
 from bookie_server.integrity.limbo import put_ledgers_in_limbo
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
@@ -109,7 +110,7 @@ class InProcessCluster:
         await self._register(bookie_id)
 
     def _connect(
-        self, bookie_id: str, endpoint: Endpoint, settings: ClientSettings
+        self, bookie_id: str, endpoint: Endpoint, settings: ConnectionSettings
     ) -> BookieClient:
         inner = LocalBookieClient(bookie_id, self.bookies[bookie_id])
         port = endpoint.port
@@ -121,9 +122,9 @@ class InProcessCluster:
         self._clients.setdefault(bookie_id, []).append(client)
         return client
 
-    def connect(self, bookie_id: str, address: str) -> BookieClient:
+    def connect(self, bookie_id: str, endpoint: Endpoint) -> BookieClient:
         """A connection to a bookie, which suffers its faults."""
-        return self._connect(bookie_id, Endpoint.of_id(address), self._settings)
+        return self._connect(bookie_id, endpoint, self._settings.connection)
 
     def client(
         self, seed: int = 1, store: MetadataStore | None = None, **settings: int

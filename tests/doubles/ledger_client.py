@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import Endpoint
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
@@ -168,7 +169,7 @@ class FakeCluster(LedgerContext):
         return FirstEnsemble(tuple(f"b{n}" for n in range(wanted.ensemble_size)))
 
     def _no_bookie(
-        self, bookie_id: str, endpoint: Endpoint, settings: ClientSettings
+        self, bookie_id: str, endpoint: Endpoint, settings: ConnectionSettings
     ) -> BookieClient:
         raise AssertionError(f"a fake cluster has no bookie {bookie_id}")
 

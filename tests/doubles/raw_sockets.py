@@ -43,21 +43,23 @@ class Message:
 class RawPeer:
     """Owns a connected socket."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, limit_s: float | None = LIMIT_S) -> None:
+        """``limit_s``: how long sending or receiving one message may take."""
         connected.setblocking(False)
         self.socket = connected
         self.heard: list[Message] = []
         """All that came."""
         self._loop = asyncio.get_running_loop()
+        self._limit_s = None if limit_s is None else seconds(limit_s)
 
     async def send(self, *parts: bytes) -> None:
         """Send all of it; who is not read has to wait."""
-        async with asyncio.timeout(seconds(LIMIT_S)):
+        async with asyncio.timeout(self._limit_s):
             await self._loop.sock_sendall(self.socket, b"".join(parts))
 
     async def receive(self) -> Message | None:
         """The next message; ``None``: the other side has ended the connection."""
-        async with asyncio.timeout(seconds(LIMIT_S)):
+        async with asyncio.timeout(self._limit_s):
             head = await self._exactly(HEAD_SIZE)
             if not head:
                 return None
@@ -132,7 +134,9 @@ def welcome(bookie_id: str = "", cluster_id: str = "") -> bytes:
     return message(Kind.WELCOME, encode_hello(Hello(bookie_id, cluster_id, "test")))
 
 
-async def connect_raw(address: str, receive_buffer_bytes: int | None = None) -> RawPeer:
+async def connect_raw(
+    address: str, receive_buffer_bytes: int | None = None, *, limit_s: float | None = LIMIT_S
+) -> RawPeer:
     """Connect; with a small buffer the kernel takes little of what the test does not take."""
     host, port = address.rsplit(":", 1)
     connecting = socket.socket()
@@ -140,4 +144,4 @@ async def connect_raw(address: str, receive_buffer_bytes: int | None = None) -> 
         connecting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     connecting.setblocking(False)
     await asyncio.get_running_loop().sock_connect(connecting, (host, int(port)))
-    return RawPeer(connecting)
+    return RawPeer(connecting, limit_s)

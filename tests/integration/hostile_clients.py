@@ -1,7 +1,7 @@
-"""Clients that use up a bookie's memory: ``python -m tests.integration.hostile_clients ADDRESS SECONDS KIND…``.
+"""Clients that use up a bookie's memory: ``python -m tests.integration.hostile_clients CARRIER ADDRESS SECONDS KIND…``.
 
-Each speaks the protocol of bookie.proto correctly, and takes no notice of what a bookie can bear; ``oversized``
-does not even that. They go on until each kind has attacked in earnest, however slow the machine is, and say at
+Each speaks the protocol of bookie.proto correctly, over gRPC or sockets, and takes no notice of what a bookie can bear;
+``oversized`` does not even that. They go on until each kind has attacked in earnest, however slow the machine is, and say at
 the end how often each did.
 """
 
@@ -13,24 +13,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-import grpc
-import grpc.aio
-
-from bookie_server.client.grpc_client import CHANNEL_OPTIONS, SERVICE
-from bookie_server.wire import add_frames, codec
+from bookie_server.wire import add_frames
 from bookie_server.wire.digest import master_key
-from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
-from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import HEADER_SIZE
+from bookkeeper_metadata.bookies import GRPC, SOCKET
 from bookkeeper_metadata.model import DigestType
+from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import LOOPBACK
+from tests.integration.hostile_lines import ENDED, LINES, Line
 from tests.integration.processes import first_line
 
 STREAMS = 60
@@ -49,8 +46,8 @@ _GIVES_UP_S = 300.0
 """Attacks that cannot be made in so long are no attacks, and the test that wants them fails."""
 Acted = Callable[[], None]
 """Called whenever a client has done its worst once more."""
-_ENDED = grpc.RpcError, asyncio.InvalidStateError
-"""What a call that the bookie has ended says to whoever uses it on."""
+Opened = Callable[[str], AbstractAsyncContextManager[Line]]
+"""Opens a line for the requests of this name in bookie.proto."""
 
 
 def section(ledger_id: int, entry_ids: Sequence[int], payload: bytes) -> bytes:
@@ -65,80 +62,63 @@ def section(ledger_id: int, entry_ids: Sequence[int], payload: bytes) -> bytes:
     return add_frames.encode_section(header, parts)
 
 
-@asynccontextmanager
-async def opened(address: str, method: str) -> AsyncIterator[Any]:
-    """A stream on a connection of its own."""
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
-        if method == "ReadLac":
-            yield channel.unary_stream(f"/{SERVICE}/{method}")
-        else:
-            yield channel.stream_stream(f"/{SERVICE}/{method}")()
-
-
-async def send(call: Any, frame: bytes) -> None:
-    """Send a frame, in pieces where it takes some."""
-    for message in messages_of(frame):
-        await call.write(message)
-
-
-async def store(address: str) -> None:
+async def store(opened: Opened) -> None:
     """Have stored what is read, before anybody attacks: beside the others readers never came to read."""
-    async with opened(address, "Write") as call:
+    async with opened("Write") as line:
         for ledger_id in READ_LEDGERS:
             for entry_id in range(STORED):
-                await send(call, section(ledger_id, [entry_id], _PAYLOAD))
-                await call.read()
+                await line.add(section(ledger_id, [entry_id], _PAYLOAD))
+                await line.take()
 
 
-async def send_large_frames(address: str, number: int, acted: Acted) -> None:
+async def send_large_frames(opened: Opened, number: int, acted: Acted) -> None:
     """Adds of new entries in frames as large as they may be, the next before any answer."""
     ledger_id, next_id = 1_000 + number, 0
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
+        with suppress(*ENDED):
+            async with opened("Write") as line:
                 while True:
                     # What was refused before is a gap; nobody reads these ledgers.
                     next_id += 2
-                    await send(call, section(ledger_id, [next_id, next_id + 1], _PAYLOAD))
+                    await line.add(section(ledger_id, [next_id, next_id + 1], _PAYLOAD))
                     acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def read_without_taking(address: str, number: int, acted: Acted) -> None:
+async def read_without_taking(opened: Opened, number: int, acted: Acted) -> None:
     """Reads without end whose replies are never taken."""
     ledger_id = READ_LEDGERS[number % len(READ_LEDGERS)]
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Read") as call:
+        with suppress(*ENDED):
+            async with opened("Read") as line:
                 for request_id in range(100_000):
                     entry_id = request_id % STORED
                     request = ReadRequest(
                         ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id
                     )
-                    await call.write(codec.encode_read_request(request_id, request))
+                    await line.read(request_id, request)
                     acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def poll_without_taking(address: str, number: int, acted: Acted) -> None:
+async def poll_without_taking(opened: Opened, number: int, acted: Acted) -> None:
     """LAC reads and long polls, many at a time, whose replies are never taken."""
     ledger_id = READ_LEDGERS[number % len(READ_LEDGERS)]
     poll = LongPoll(previous_lac=-1, timeout_ms=100)
-    async with opened(address, "ReadLac") as call:
-        while True:
-            requests = [ReadLacRequest(ledger_id), ReadLacRequest(ledger_id, long_poll=poll)]
-            calls = [call(codec.encode_read_lac_request(request)) for request in requests * 8]
-            await asyncio.gather(
-                *(each.initial_metadata() for each in calls), return_exceptions=True
-            )
-            for _ in calls:
-                acted()
-            await asyncio.sleep(3)
-            for each in calls:
-                each.cancel()
+    requests = [ReadLacRequest(ledger_id), ReadLacRequest(ledger_id, long_poll=poll)] * 8
+    while True:
+        with suppress(*ENDED):
+            async with opened("ReadLac") as line:
+                while True:
+                    await line.ask(requests)
+                    for _ in requests:
+                        acted()
+                    await asyncio.sleep(3)
+                    await line.give_up()
+        await asyncio.sleep(_RETRY_S)
 
 
-async def pin_large_frames(address: str, number: int, acted: Acted) -> None:
+async def pin_large_frames(opened: Opened, number: int, acted: Acted) -> None:
     """Frames with one small entry that is taken beside a large section that is refused."""
     ledger_id, next_id = 4_000 + number, 0
     other = add_frames.encode_section_header(ledger_id, master_key(b"other"), DigestType.HMAC)
@@ -146,71 +126,70 @@ async def pin_large_frames(address: str, number: int, acted: Acted) -> None:
     size = int.from_bytes(refused[:4])
     refused = add_frames.encode_section(other, [refused[8 + size :]])
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
+        with suppress(*ENDED):
+            async with opened("Write") as line:
                 while True:
                     next_id += 1
-                    await send(call, section(ledger_id, [next_id], b"ten bytes.") + refused)
-                    await call.read()
+                    await line.add(section(ledger_id, [next_id], b"ten bytes.") + refused)
+                    await line.take()
                     acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def send_duplicates(address: str, number: int, acted: Acted) -> None:
+async def send_duplicates(opened: Opened, number: int, acted: Acted) -> None:
     """Adds of what is stored already, which the bookie has to compare."""
     ledger_id = 5_000 + number
     frame = section(ledger_id, [0, 1], _PAYLOAD)
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
+        with suppress(*ENDED):
+            async with opened("Write") as line:
                 while True:
-                    await send(call, frame)
+                    await line.add(frame)
                     acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def write_without_taking(address: str, number: int, acted: Acted) -> None:
+async def write_without_taking(opened: Opened, number: int, acted: Acted) -> None:
     """Small adds without end whose answers are never taken."""
     ledger_id = 6_000 + number
     # The same ones again and again: each is compared and answered.
     frame = b"".join(section(ledger_id, [entry_id], b"") for entry_id in range(500))
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
+        with suppress(*ENDED):
+            async with opened("Write") as line:
                 while True:
-                    await send(call, frame)
+                    await line.add(frame)
                     acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def announce_without_sending(address: str, number: int, acted: Acted) -> None:
+async def announce_without_sending(opened: Opened, number: int, acted: Acted) -> None:
     """The first piece of a frame as large as it may be, and nothing behind it; sent again when cut off."""
-    (first, *_) = messages_of(bytes(FRAME_SIZE_MAX))
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
-                await call.write(first)
+        with suppress(*ENDED):
+            async with opened("Write") as line:
+                await line.announce()
                 acted()
-                await call.read()
+                await line.take()
         await asyncio.sleep(_RETRY_S)
 
 
-async def send_oversized_messages(address: str, number: int, acted: Acted) -> None:
-    """Frames as large as they may be, each as one message, which gRPC takes in whole and refuses then."""
+async def send_oversized_messages(opened: Opened, number: int, acted: Acted) -> None:
+    """Frames larger than are taken; over gRPC as large as they may be, in one message, which it takes in whole and refuses then."""
     frame = section(7_000 + number, [0, 1], _PAYLOAD)
     while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
-                await call.write(frame)
+        with suppress(*ENDED):
+            async with opened("Write") as line:
+                await line.add_too_large(frame)
                 acted()
-                await call.read()
+                await line.take()
         await asyncio.sleep(_RETRY_S)
 
 
 class Kind(NamedTuple):
     """Clients of one kind."""
 
-    act: Callable[[str, int, Acted], Coroutine[Any, Any, None]]
+    act: Callable[[Opened, int, Acted], Coroutine[Any, Any, None]]
     clients: int
     least: int
     """Acts that make an attack: more than the memory promised, if a bookie kept what each wants of it."""
@@ -241,17 +220,18 @@ def idle_kinds(acts: dict[str, list[int]]) -> dict[str, list[int]]:
     }
 
 
-async def attack(address: str, seconds: float, kinds: Sequence[str]) -> None:
+async def attack(carrier: str, address: str, seconds: float, kinds: Sequence[str]) -> None:
     """Do all of these at once for so long, and longer where some have hardly begun by then."""
+    opened: Opened = partial(LINES[carrier].opened, address)
     if READERS & {*kinds}:
-        await store(address)
+        await store(opened)
     counts = {kind: [0] * KINDS[kind].clients for kind in kinds}
 
     def count(kind: str, number: int) -> None:
         counts[kind][number] += 1
 
     acts = [
-        asyncio.create_task(KINDS[kind].act(address, number, partial(count, kind, number)))
+        asyncio.create_task(KINDS[kind].act(opened, number, partial(count, kind, number)))
         for kind in kinds
         for number in range(KINDS[kind].clients)
     ]
@@ -271,9 +251,12 @@ async def attack(address: str, seconds: float, kinds: Sequence[str]) -> None:
 
 
 @contextmanager
-def attacked(port: int, seconds_long: float, *kinds: str) -> Iterator[subprocess.Popen[str]]:
+def attacked(
+    bookie: LocalBookie, seconds_long: float, *kinds: str, carrier: str = SOCKET
+) -> Iterator[subprocess.Popen[str]]:
     """Hostile clients in a process of their own, until the block ends."""
-    words = [f"{LOOPBACK}:{port}", str(seconds_long), *kinds]
+    port = bookie.port if carrier == GRPC else bookie.socket_port
+    words = [carrier, f"{LOOPBACK}:{port}", str(seconds_long), *kinds]
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_clients", *words],
         stdout=subprocess.PIPE,
@@ -288,5 +271,5 @@ def attacked(port: int, seconds_long: float, *kinds: str) -> Iterator[subprocess
 
 
 if __name__ == "__main__":
-    where, how_long, *which = sys.argv[1:]
-    asyncio.run(attack(where, float(how_long), which or list(KINDS)))
+    over, where, how_long, *which = sys.argv[1:]
+    asyncio.run(attack(over, where, float(how_long), which or list(KINDS)))

@@ -14,6 +14,7 @@ import pytest
 
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import free_port
 from tests.integration.command_line import CommandLine
 from tests.integration.processes import eventually, is_alive, new_bookie_id, processes_of
 from tests.patience import seconds
@@ -31,9 +32,11 @@ def cluster() -> Iterator[LocalCluster]:
 def bookie(cluster: LocalCluster, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """One that is started as an operator would, from a file."""
     bookie_id = new_bookie_id()
+    port = int(bookie_id.rpartition(":")[2])
     settings = {
         "bookie_id": bookie_id,
-        "port": int(bookie_id.rpartition(":")[2]),
+        "port": port,
+        "socket_port": free_port({port}),
         "metadata_service_uri": cluster.metadata_service_uri,
         "journal_directories": [str(tmp_path / "journal")],
         "ledger_directories": [str(tmp_path / "ledgers")],

@@ -43,6 +43,7 @@ def bookie_of(
 ) -> subprocess.Popen[bytes]:
     """A bookie of that cluster, started by flags."""
     command = [*COMMAND, "bookie", "--port", str(port), "--bookie-id", bookie_id]
+    command += ["--socket-port", str(free_port({port}))]
     command += ["--journal-directories", str(directory / "journal")]
     command += ["--ledger-directories", str(directory / "ledgers")]
     environment = {**child_environment(), "BOOKKEEPER_METADATA_URI": uri}

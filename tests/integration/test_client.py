@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bookie_server.client.settings import BOOKIE_PROTOCOLS
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError, UnauthorizedError
 from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
-from spark_bookkeeper.settings import BOOKIE_PROTOCOLS
 from tests.integration.processes import first_line, paused, python
 from tests.patience import seconds
 

@@ -38,13 +38,18 @@ def taken() -> Iterator[int]:
         (
             ["bookie", *PLACES, "--port=0", "--bookie-id=b"],
             "BK_PORT_UNAVAILABLE",
+            "--socket-port",
+        ),
+        (
+            ["bookie", *PLACES, "--port=0", "--bookie-id=b"],
+            "BK_PORT_UNAVAILABLE",
             "--http-port",
         ),
         (["autorecovery"], "BK_PORT_UNAVAILABLE", "--http-port"),
         (["admin", "--metadata-service-uri", NOWHERE], "BK_PORT_UNAVAILABLE", "--port"),
         (["local"], "BK_LOCAL_START", "--port"),
     ],
-    ids=["bookie", "bookie's http", "autorecovery", "admin", "local"],
+    ids=["bookie", "bookie's sockets", "bookie's http", "autorecovery", "admin", "local"],
 )
 def test_a_port_that_is_taken_is_told_with_its_setting(
     command: list[str], name: str, flag: str, taken: int, tmp_path: Path

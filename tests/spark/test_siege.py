@@ -168,7 +168,7 @@ def be_flooded(siege: Siege, bookie: LocalBookie) -> None:
             connection.ask("ListEntries", make.mutated(make.list_entries))
             connection.write_and_go([make.frame()])
     siege.goes_on()
-    with attacked(bookie.port, FLOOD_S, *FLOODS):
+    with attacked(bookie, FLOOD_S, *FLOODS):
         siege.goes_on(4)
     assert bookie.pid == pid
     siege.goes_on()

@@ -77,8 +77,8 @@ class Scene:
             partial(Peers, BookieRegistry(over, ROOT), self._connect),
         )
 
-    def _connect(self, bookie_id: str, address: str) -> Connection:
-        assert address == ADDRESS
+    def _connect(self, bookie_id: str, endpoint: Endpoint) -> Connection:
+        assert endpoint.address == ADDRESS
         bookie = {OWN: self.bookie, MEMBER: self.member}[bookie_id]
         made = Connection(LocalBookieClient(bookie_id, bookie), self.faults)
         self.connections.append(made)

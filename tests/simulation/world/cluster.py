@@ -13,6 +13,7 @@ from collections import Counter
 from random import Random
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import Endpoint
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.paths import Paths
@@ -63,9 +64,9 @@ class SimClient:
         self._world.tree.end_session(self.store.session_id)
 
     def _connect(
-        self, bookie_id: str, endpoint: Endpoint, settings: ClientSettings
+        self, bookie_id: str, endpoint: Endpoint, settings: ConnectionSettings
     ) -> BookieClient:
-        world, timeout_us = self._world, settings.connection.add_timeout_ms * 1000
+        world, timeout_us = self._world, settings.add_timeout_ms * 1000
         bookie = world.bookies[bookie_id]
         return SimBookieClient(world.network, self.owner, bookie, world.history, timeout_us)
 

@@ -7,6 +7,7 @@ from random import Random
 from unittest.mock import Mock, create_autospec
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -34,7 +35,7 @@ def listens_at(port: int) -> BookieServiceInfo:
 async def new_cluster(store: MemoryStore, made: dict[str, Mock]) -> LedgerContext:
     """A cluster whose connections are noted by address."""
 
-    def connect(bookie_id: str, endpoint: Endpoint, settings: ClientSettings) -> Mock:
+    def connect(bookie_id: str, endpoint: Endpoint, settings: ConnectionSettings) -> Mock:
         made[endpoint.address] = create_autospec(BookieClient, instance=True)
         return made[endpoint.address]
 

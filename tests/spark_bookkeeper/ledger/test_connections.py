@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -56,7 +57,7 @@ class Client:
 def connected() -> tuple[Connections, Registry, list[Client]]:
     registry, clients = Registry(), list[Client]()
 
-    def make_client(bookie_id: str, endpoint: Endpoint, settings: ClientSettings) -> Any:
+    def make_client(bookie_id: str, endpoint: Endpoint, _: ConnectionSettings) -> Any:
         clients.append(Client(endpoint.address))
         return clients[-1]
 
