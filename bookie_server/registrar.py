@@ -12,7 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.interface import Registration

@@ -42,14 +42,9 @@ from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.opening import open_storage
 from bookie_server.upkeep import Upkeep, upkeep_of
 from bookie_server.wire.messages import BookieInfo
-from bookkeeper_metadata.bookies import (
-    HTTP,
-    HTTP_ENDPOINT,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import instance_id, read_layout
+from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks

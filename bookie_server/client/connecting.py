@@ -7,7 +7,7 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import over_tcp
-from bookkeeper_metadata.bookies import SOCKET, Endpoint
+from bookkeeper_metadata.endpoints import SOCKET, Endpoint
 
 
 def connect_to(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper_metadata.bookies import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from bookkeeper_metadata.foundation.settings import Settings
 
 AUTO = "auto"

@@ -11,7 +11,8 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.client.settings import AUTO, BOOKIE_PROTOCOLS
 from bookie_server.core.shares import Share, shares_by_bookie
 from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, Status
-from bookkeeper_metadata.bookies import BookieRegistry, Endpoint
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import Endpoint
 from bookkeeper_metadata.model import LedgerMetadata
 
 Connect = Callable[[str, Endpoint], BookieClient]

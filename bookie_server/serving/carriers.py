@@ -12,7 +12,7 @@ from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
 from bookie_server.settings import BookieSettings
-from bookkeeper_metadata.bookies import BOOKIE_ENDPOINT, GRPC, SOCKET, Endpoint
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, SOCKET, Endpoint
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 

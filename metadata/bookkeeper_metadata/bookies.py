@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 
 from google.protobuf.message import DecodeError
 
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BOOKIE_RPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.paths import READONLY, Paths
 from bookkeeper_metadata.proto.bookie_service_info_pb2 import BookieServiceInfoFormat
@@ -27,59 +28,8 @@ from bookkeeper_metadata.store.interface import MetadataStore, Registration
 
 _LOGGER = logging.getLogger(__name__)
 
-BOOKIE_ENDPOINT = "bookie"
-"""Endpoint id under which a bookie takes adds and reads, whatever the protocol."""
-GRPC = "grpc"
-SOCKET = "socket"
-"""The messages of gRPC over a plain socket."""
-BOOKIE_RPC = "bookie-rpc"
-HTTP_ENDPOINT = "httpserver"
-"""Endpoint id of a bookie's HTTP port, as Apache's has it."""
-HTTP = "http"
-
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
 _ADDRESS = re.compile(r"(?P<host>[^:/\s]+):(?P<port>\d{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One address of a bookie; the fields are those of Apache's message."""
-
-    id: str
-    host: str
-    port: int
-    protocol: str
-    auth: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
-
-    @property
-    def address(self) -> str:
-        """``host:port``."""
-        return f"{self.host}:{self.port}"
-
-    @classmethod
-    def of_id(cls, bookie_id: str) -> Endpoint:
-        """Where a bookie may be of which nothing but the id is known: the id is most often an address."""
-        host, _, port = bookie_id.rpartition(":")
-        known = (host, int(port)) if port.isdecimal() else (bookie_id, 0)
-        return cls(BOOKIE_ENDPOINT, *known, GRPC)
-
-
-@dataclass(frozen=True, slots=True)
-class BookieServiceInfo:
-    """What a bookie's registration says of it."""
-
-    endpoints: tuple[Endpoint, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def endpoint(self, protocol: str, endpoint_id: str = BOOKIE_ENDPOINT) -> Endpoint | None:
-        """The endpoint that speaks ``protocol``; by default the one for adds and reads."""
-        wanted = endpoint_id, protocol
-        return next((e for e in self.endpoints if (e.id, e.protocol) == wanted), None)
-
-    def best_endpoint(self, protocols: Iterable[str]) -> Endpoint | None:
-        """The endpoint for adds and reads that speaks the first of ``protocols`` that any does."""
-        return next(filter(None, map(self.endpoint, protocols)), None)
 
 
 BOOKIE_ID_RULE = f"letters, digits and :._- only, and not {READONLY!r}"

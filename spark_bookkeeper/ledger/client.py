@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from bookie_server.wire.messages import ReadLacRequest, Status
-from bookkeeper_metadata.bookies import GRPC, HTTP, HTTP_ENDPOINT, Endpoint
 from bookkeeper_metadata.cookies import CookieStore
+from bookkeeper_metadata.endpoints import GRPC, HTTP, HTTP_ENDPOINT, Endpoint
 from bookkeeper_metadata.errors import LedgerExistsError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata

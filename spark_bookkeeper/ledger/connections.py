@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.settings import BOOKIE_PROTOCOLS, ConnectionSettings
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo, Endpoint
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks

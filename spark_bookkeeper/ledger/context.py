@@ -17,8 +17,9 @@ from typing import Self
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cookies import CookieStore
+from bookkeeper_metadata.endpoints import GRPC, BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore

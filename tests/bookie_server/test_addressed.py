@@ -19,14 +19,9 @@ from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
 from bookie_server.serving.service import BookieService
 from bookie_server.wire.messages import BookieInfo, ReadLacRequest, ReadRequest, Status
 from bookie_server.wire.record import encode_lac_packet
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.errors import BookKeeperError
 from spark_bookkeeper.ledger.client import LedgerClient

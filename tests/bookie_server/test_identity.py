@@ -13,9 +13,10 @@ from bookie_server.integrity.limbo import wait_until_unregistered
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.identity.cookie_file import read_start
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault, MemoryStore

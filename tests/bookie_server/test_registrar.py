@@ -9,7 +9,8 @@ import pytest
 
 from bookie_server import registrar as module
 from bookie_server.registrar import Registrar
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from tests.doubles.waits import pass_turns, until

@@ -18,15 +18,10 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.integrity.limbo import put_ledgers_in_limbo
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.cookies import Cookie, CookieStore
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.bookies import Endpoint
+from bookkeeper_metadata.endpoints import Endpoint
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata

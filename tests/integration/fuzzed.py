@@ -26,7 +26,7 @@ from bookie_server.wire.envelope import (
 from bookie_server.wire.messages import Method, ReadRequest, Section, Status
 from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
-from bookkeeper_metadata.bookies import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.doubles.raw_sockets import message
 from tests.patience import seconds

@@ -22,7 +22,7 @@ from bookie_server.wire import add_frames
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
 from bookie_server.wire.record import HEADER_SIZE
-from bookkeeper_metadata.bookies import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from bookkeeper_metadata.model import DigestType
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment

@@ -17,7 +17,7 @@ from bookie_server.wire.envelope import Head, Kind, Purpose, encode_head
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import ReadLacRequest, ReadRequest
 from bookie_server.wire.pieces import messages_of
-from bookkeeper_metadata.bookies import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from tests.doubles.raw_sockets import RawPeer, connect_raw, hello, message
 
 ENDED = grpc.RpcError, asyncio.InvalidStateError, OSError

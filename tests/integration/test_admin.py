@@ -13,13 +13,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bookkeeper_metadata.bookies import (
-    HTTP,
-    HTTP_ENDPOINT,
-    BookieServiceInfo,
-    Endpoint,
-    encode_service_info,
-)
+from bookkeeper_metadata.bookies import encode_service_info
+from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.paths import LedgerLayout, Paths
 from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import BookKeeper, LocalCluster

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.bookies import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.settings import ClientSettings
 from tests.integration.hostile_clients import KINDS, attacked, idle_kinds

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bookkeeper_metadata.bookies import HTTP, HTTP_ENDPOINT
+from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT
 from spark_bookkeeper import BookKeeper, LocalCluster, aio
 from spark_bookkeeper.cli.output import printable_size
 from spark_bookkeeper.errors import LedgerFencedError

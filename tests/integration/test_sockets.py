@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bookie_server.client.settings import AUTO, BOOKIE_PROTOCOLS
-from bookkeeper_metadata.bookies import GRPC, SOCKET, BookieRegistry
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.aio import BookKeeper as AsyncBookKeeper

@@ -9,17 +9,19 @@ from random import Random
 import pytest
 
 from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    BOOKIE_RPC,
-    GRPC,
     BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
     check_bookie_id,
     encode_service_info,
     parse_service_info,
 )
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.endpoints import (
+    BOOKIE_ENDPOINT,
+    BOOKIE_RPC,
+    GRPC,
+    BookieServiceInfo,
+    Endpoint,
+)
 from bookkeeper_metadata.errors import MetadataCorruptError, MetadataUnavailableError
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.cookies import (
     Cookie,
@@ -18,6 +18,7 @@ from bookkeeper_metadata.cookies import (
     parse_cookie,
     parse_counter,
 )
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.errors import (
     BookieRunningError,
     ClusterNotInitializedError,

@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.cookies import Cookie, CookieStore, RecordedIdentity
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.errors import NoSuchCookieError
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.memory import MemoryStore

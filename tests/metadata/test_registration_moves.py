@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from bookie_server.registrar import Registrar
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import MemoryStore

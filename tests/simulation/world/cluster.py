@@ -14,8 +14,8 @@ from random import Random
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.bookies import Endpoint
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.endpoints import Endpoint
 from bookkeeper_metadata.paths import Paths
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext

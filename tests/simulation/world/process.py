@@ -31,13 +31,8 @@ from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.opening import open_storage
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks

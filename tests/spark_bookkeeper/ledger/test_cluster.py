@@ -8,16 +8,10 @@ from unittest.mock import Mock, create_autospec
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-    encode_service_info,
-)
+from bookkeeper_metadata.bookies import BookieRegistry, encode_service_info
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.cookies import Cookie, CookieStore
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig

@@ -8,13 +8,8 @@ from typing import Any, cast
 import pytest
 
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from spark_bookkeeper.ledger.connections import Connections
 from spark_bookkeeper.settings import ClientSettings

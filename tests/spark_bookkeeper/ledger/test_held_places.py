@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.admin.replication import describe_short_ledgers

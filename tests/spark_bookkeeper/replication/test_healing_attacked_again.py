@@ -9,13 +9,8 @@ from dataclasses import replace
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookkeeper_metadata.bookies import BookieRegistry
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.underreplication import Mark
