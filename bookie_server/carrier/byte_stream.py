@@ -30,13 +30,17 @@ class ByteStream(ABC):
         """Call it once, when ``send`` may take bytes again; not after ``close``."""
 
     @abstractmethod
-    async def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes and put them there; returns how many, 0: the peer sends no more.
+    def receive_into(self, buffer: memoryview) -> int | None:
+        """Put bytes that are here there; returns how many, 0: the peer sends no more, ``None``: there are none yet.
 
         Raises:
             OSError: the connection is broken, or closed, here as well.
         """
 
     @abstractmethod
+    def call_when_readable(self, call: Callable[[], None]) -> None:
+        """Call it once, when ``receive_into`` may have something to give, or to say; not after ``close``."""
+
+    @abstractmethod
     def close(self) -> None:
-        """End the connection for both sides, at once; idempotent. Whoever waits in ``receive_into`` is told."""
+        """End the connection for both sides, at once; idempotent."""

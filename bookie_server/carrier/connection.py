@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -34,6 +36,17 @@ class ConnectionEndedError(ConnectionError):
     """It broke, was closed, or ended in the middle of a message."""
 
 
+@dataclass(slots=True)
+class _Filling:
+    """Memory that bytes of the peer are to fill."""
+
+    missing: memoryview
+    """What is not filled yet."""
+    is_done: asyncio.Future[bool]
+    """Whether it is full; false: the peer has ended the connection before."""
+    has_begun: bool = False
+
+
 class Connection:
     """Owns the stream; for use on one event loop. One task receives, any number send."""
 
@@ -46,6 +59,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._pause_at_s = 0.0
         self._is_waiting = False
+        self._filling: _Filling | None = None
         self._drained: asyncio.Future[None] | None = None
         self._end = ""
         """Why it has ended; empty: it has not."""
@@ -103,14 +117,11 @@ class Connection:
             raise self._ended("in the middle of a message")
 
     async def discard_all(self) -> None:
-        """Read until the peer ends the connection, and keep nothing.
-
-        Raises:
-            ConnectionEndedError: it has ended otherwise.
-        """
+        """Read until the connection ends, and keep nothing."""
         scratch = memoryview(bytearray(_DISCARDED_AT_ONCE))
-        while await self._receive(scratch):
-            pass
+        with suppress(ConnectionEndedError):
+            while await self._fill(scratch):
+                pass
 
     def close(self) -> None:
         """End it, at once: what is not sent is lost; idempotent."""
@@ -118,27 +129,50 @@ class Connection:
 
     async def _fill(self, buffer: memoryview) -> bool:
         """Whether it is full; else the peer sent nothing more at all."""
-        filled = 0
-        while filled < len(buffer):
-            count = await self._receive(buffer[filled:])
-            if not count and filled:
-                raise self._ended("in the middle of a message")
-            if not count:
-                return False
-            filled += count
-        return True
-
-    async def _receive(self, buffer: memoryview) -> int:
-        # As long as bytes are there a stream may give them without a pause.
+        # As long as bytes are there they are taken without a pause.
         if self._loop.time() >= self._pause_at_s:
             await asyncio.sleep(0)
             self._pause_at_s = self._loop.time() + STEP_S
         if self._end:
             raise ConnectionEndedError(self._end)
+        filling = self._filling = _Filling(buffer, self._loop.create_future())
         try:
-            return await self._stream.receive_into(buffer)
+            while not filling.is_done.done():
+                if self._receive(filling):
+                    continue
+                # What comes is taken from the loop: this task goes on when all is here.
+                self._stream.call_when_readable(self._go_on)
+                await filling.is_done
+                self._pause_at_s = self._loop.time() + STEP_S
+            return filling.is_done.result()
+        finally:
+            self._filling = None
+
+    def _go_on(self) -> None:
+        filling = self._filling
+        if filling is not None and not filling.is_done.done():
+            self._receive(filling)
+            if not filling.is_done.done():
+                self._stream.call_when_readable(self._go_on)
+
+    def _receive(self, filling: _Filling) -> bool:
+        """Take what is here; false: there is nothing yet."""
+        try:
+            count = self._stream.receive_into(filling.missing)
         except OSError as error:
-            raise self._ended(str(error)) from error
+            self._ended(str(error))
+            return True
+        if count is None:
+            return False
+        filling.missing = filling.missing[count:]
+        if not filling.missing:
+            filling.is_done.set_result(True)
+        elif not count and filling.has_begun:
+            self._ended("in the middle of a message")
+        elif not count:
+            filling.is_done.set_result(False)
+        filling.has_begun = True
+        return True
 
     def _flush(self) -> None:
         self._is_waiting = False
@@ -173,6 +207,8 @@ class Connection:
             self.unsent_bytes = 0
             self._stream.close()
             self._tell()
+            if self._filling is not None and not self._filling.is_done.done():
+                self._filling.is_done.set_exception(ConnectionEndedError(self._end))
         return ConnectionEndedError(self._end)
 
     def _tell(self) -> None:

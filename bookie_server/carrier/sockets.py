@@ -12,11 +12,11 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 from weakref import WeakSet
 
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.wire.buffer import Buffer
-from bookkeeper_metadata.foundation.tasks import settle
 
 _UNANSWERED_MAX_MS = 30_000
 """Bytes that the peer's kernel does not take for so long break a connection: the peer is gone, or its
@@ -52,7 +52,10 @@ class SocketStream(ByteStream):
         self._descriptor = connected.fileno()
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self._readable: asyncio.Future[None] | None = None
+        self._when_readable: Callable[[], None] | None = None
+        self._is_watched = False
+        """Whether the loop tells when there is something to receive."""
+        self._is_drained = False
         connected.setblocking(False)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _OPTIONS.items():
@@ -73,18 +76,32 @@ class SocketStream(ByteStream):
 
         self._loop.add_writer(self._descriptor, once)
 
-    async def receive_into(self, buffer: memoryview) -> int:
-        while True:
-            with suppress(BlockingIOError, InterruptedError):
-                return self._socket.recv_into(buffer)
-            self._readable = self._loop.create_future()
-            self._loop.add_reader(self._descriptor, settle, self._readable, None)
-            try:
-                await self._readable
-            finally:
-                # Once it is closed, the number may be another connection's.
-                if not self._is_closed:
-                    self._loop.remove_reader(self._descriptor)
+    def receive_into(self, buffer: memoryview) -> int | None:
+        # What did not fill the last buffer was all: the kernel need not be asked to hear that.
+        if self._is_drained:
+            self._is_drained = False
+            return None
+        with suppress(BlockingIOError, InterruptedError):
+            count = self._socket.recv_into(buffer)
+            self._is_drained = 0 < count < len(buffer)
+            return count
+        return None
+
+    def call_when_readable(self, call: Callable[[], None]) -> None:
+        self._when_readable = call
+        self._is_drained = False
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _on_readable(self) -> None:
+        call, self._when_readable = self._when_readable, None
+        if call is not None:
+            call()
+        else:
+            # Not before: mostly somebody wants the next bytes before they come, and to watch again costs more.
+            self._is_watched = False
+            self._loop.remove_reader(self._descriptor)
 
     def close(self) -> None:
         if self._is_closed:
@@ -96,8 +113,6 @@ class SocketStream(ByteStream):
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        if self._readable is not None:
-            settle(self._readable, None)
 
     def abandon(self) -> None:
         """In a child: close the descriptor, and nothing else; the selector and the loop are the parent's."""
@@ -113,9 +128,7 @@ async def connect(host: str, port: int) -> SocketStream:
     """
     loop = asyncio.get_running_loop()
     refused: OSError = OSError(errno.EADDRNOTAVAIL, "the host has no address", host)
-    for family, kind, protocol, _, address in await loop.getaddrinfo(
-        host.strip("[]"), port, type=socket.SOCK_STREAM
-    ):
+    for family, kind, protocol, _, address in await _look_up(host.strip("[]"), port):
         connecting = socket.socket(family, kind, protocol)
         try:
             connecting.setblocking(False)
@@ -128,6 +141,15 @@ async def connect(host: str, port: int) -> SocketStream:
             connecting.close()
             raise
     raise refused
+
+
+async def _look_up(host: str, port: int) -> list[Any]:
+    """The host's addresses, as ``getaddrinfo`` tells them."""
+    numeric = socket.AI_NUMERICHOST
+    with suppress(socket.gaierror):
+        # What is an address already takes no thread, of which look-ups of names may have all.
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,8 @@ async def test_each_bookie_that_is_missed_is_named_once_and_in_one_short_line(
 async def test_names_that_are_not_given_are_not_compared(
     served: ServedSockets, meant: tuple[str, str]
 ) -> None:
-    client = over_tcp(meant[0], served.address, SETTINGS, meant[1])
+    patient = replace(SETTINGS, reconnect_timeout_ms=60_000)
+    client = over_tcp(meant[0], served.address, patient, meant[1])
     assert await write(client, encoded_section([b"x"])) is Status.OK
     info = await client.info()
     await client.close()

@@ -8,7 +8,6 @@ from random import Random
 
 from bookie_server.carrier.byte_stream import BUFFERS_MAX, ByteStream
 from bookie_server.wire.buffer import Buffer
-from bookkeeper_metadata.foundation.tasks import settle
 
 CAPACITY = 64 * 1024
 """Bytes on their way, or not read yet, in one direction."""
@@ -31,7 +30,7 @@ class SimStream(ByteStream):
         self._in_flight = 0
         self._due_s = 0.0
         self._has_ended = False
-        self._readable: asyncio.Future[None] | None = None
+        self._when_readable: Callable[[], None] | None = None
         self._when_writable: Callable[[], None] | None = None
 
     def send(self, buffers: Sequence[Buffer]) -> int:
@@ -51,21 +50,23 @@ class SimStream(ByteStream):
         self._when_writable = call
         self._loop.call_later(self._random.uniform(0, DELAY_S_MAX), self._look_if_writable)
 
-    async def receive_into(self, buffer: memoryview) -> int:
-        while not self._arrived and not self._has_ended:
-            self._check()
-            self._readable = self._loop.create_future()
-            await self._readable
+    def receive_into(self, buffer: memoryview) -> int | None:
         self._check()
+        if not self._arrived and not self._has_ended:
+            return None
         count = min(len(buffer), len(self._arrived), self._random.randrange(1, CAPACITY))
         buffer[:count] = self._arrived[:count]
         del self._arrived[:count]
         return count
 
+    def call_when_readable(self, call: Callable[[], None]) -> None:
+        self._when_readable = call
+        if self._arrived or self._has_ended:
+            self._loop.call_soon(self._wake)
+
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            self._wake()
             assert self._other is not None
             if not self._is_silent:
                 self._later(self._other._end)
@@ -79,8 +80,8 @@ class SimStream(ByteStream):
         """Both ends find it broken; what was on its way is lost."""
         for end in (self, self._other):
             assert end is not None
-            end._is_silent = True
-            end.close()
+            end._is_silent = end.is_closed = True
+            end._tell()
 
     def _check(self) -> None:
         if self.is_closed:
@@ -102,8 +103,13 @@ class SimStream(ByteStream):
         self._wake()
 
     def _wake(self) -> None:
-        if self._readable is not None:
-            settle(self._readable, None)
+        if not self.is_closed:
+            self._tell()
+
+    def _tell(self) -> None:
+        call, self._when_readable = self._when_readable, None
+        if call is not None:
+            call()
 
     def _look_if_writable(self) -> None:
         other, call = self._other, self._when_writable
