@@ -15,7 +15,7 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
     """The settings of these names, without the prefix, and values; compares without case and ``_``.
 
     Raises:
-        OptionsError: a name is no setting, or a value no number that one takes.
+        OptionsError: a name is no setting, or a value none that one takes.
     """
     found, defects = ClientSettings(), []
     inner = {spec.name for spec in fields(found.connection)}
@@ -27,7 +27,8 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
             defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {', '.join(names)}")
             continue
         try:
-            changed: dict[str, Any] = {name: _whole(value)}
+            is_word = isinstance(getattr(found, name, 0), str)
+            changed: dict[str, Any] = {name: value if is_word else _whole(value)}
             if name in inner:
                 changed = {"connection": replace(found.connection, **changed)}
             found = replace(found, **changed)

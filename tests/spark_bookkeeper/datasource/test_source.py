@@ -110,15 +110,23 @@ def test_pyspark_supports_the_pandas_that_its_connect_client_gets() -> None:
 
 
 def test_client_settings_are_set_by_name_without_case() -> None:
-    found = client_settings([("readsinflight", "9"), ("add_timeout_ms", "1234")])
+    found = client_settings(
+        [("readsinflight", "9"), ("add_timeout_ms", "1234"), ("bookieProtocol", "grpc")]
+    )
 
     assert found.reads_in_flight == 9
     assert found.connection.add_timeout_ms == 1234
+    assert found.bookie_protocol == "grpc"
     assert found.read_size_bytes == ClientSettings().read_size_bytes
 
 
 def test_wrong_client_settings_are_all_told() -> None:
-    wrong = ("readsinflight", "many"), ("readsinflights", "9"), ("metadatatimeoutms", "0")
+    wrong = (
+        ("readsinflight", "many"),
+        ("readsinflights", "9"),
+        ("metadatatimeoutms", "0"),
+        ("bookieprotocol", "socket"),
+    )
 
     with pytest.raises(OptionsError) as caught:
         client_settings(wrong)
@@ -127,3 +135,4 @@ def test_wrong_client_settings_are_all_told() -> None:
     assert "option bookkeeper.client.readsinflight: must be a whole number; value=" in message
     assert "unknown option bookkeeper.client.readsinflights; settings are" in message
     assert "metadata_timeout_ms=0" in message
+    assert "bookie_protocol must be one of auto, grpc; bookie_protocol=socket" in message
