@@ -35,7 +35,7 @@ from bookie_server.wire.envelope import (
     encode_hello,
     parse_hello,
 )
-from bookie_server.wire.limits import PIECE_SIZE_MAX, PIECE_SIZE_MIN
+from bookie_server.wire.limits import PIECE_SIZE_MIN, USUAL_SIZE_MAX
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
 
 HELLO_WITHIN_S = 10.0
@@ -162,8 +162,8 @@ class _FramesOfConnection(FrameSource):
             return None
         if head.kind is not Kind.FRAME:
             raise MalformedFrameError(f"a {head.kind.name} among adds")
-        # As gRPC's: small ones are free of what others announce and do not send.
-        if head.size_bytes <= PIECE_SIZE_MAX:
+        # Usual ones are free of what others announce and do not send.
+        if head.size_bytes <= USUAL_SIZE_MAX:
             await in_progress.expect(head.size_bytes)
             return await self._connection.receive_body(head.size_bytes)
         await in_progress.announce(head.size_bytes)

@@ -20,10 +20,12 @@ _MIB = 1024 * 1024
 FRAME_SIZE_MAX = 8 * _MIB
 """Largest frame, and largest message that a client accepts."""
 PIECE_SIZE_MAX = 576 * 1024
-"""Largest message that a bookie accepts, and so what an idle stream may cost it. A frame of a client's
+"""Largest message that a bookie accepts over gRPC, and so what an idle stream may cost it. A frame of a client's
 usual 1 MiB is two; smaller ones cost more CPU, larger ones more memory (docs/performance.md)."""
 PIECE_SIZE_MIN = PIECE_SIZE_MAX // 2
 """Least size of a piece that is not its frame's last."""
+USUAL_SIZE_MAX = 1_088 * 1024
+"""Largest frame that a socket brings without a promise: a client's usual 1 MiB with what is around its records."""
 FRAME_SECTIONS_MAX = 1_024
 """Most sections of a frame: each costs about a kilobyte of memory, however small it is."""
 HEADER_SIZE_MAX = 64 * 1024
@@ -167,7 +169,7 @@ RULES = (
         ("frame",),
     ),
     Rule(
-        "message to a bookie",
+        "message to a bookie over gRPC",
         f"{PIECE_SIZE_MAX:,} bytes at most; a larger frame comes in pieces of {PIECE_SIZE_MIN:,} at least, "
         "the last one aside, that have the size announced by the first",
         ("frame",),

@@ -62,7 +62,7 @@ mutant(
     "a small frame waits for room that others announce and do not fill",
     _MEMORY,
     "test_small_frames_wait_for_no_frame_that_others_announce",
-).edit(_FramesOfConnection.next, {"if head.size_bytes <= PIECE_SIZE_MAX:": "if False:"})
+).edit(_FramesOfConnection.next, {"if head.size_bytes <= USUAL_SIZE_MAX:": "if False:"})
 mutant(
     "fence_behind_reads",
     "a fence waits until reads of the same client have been begun",
