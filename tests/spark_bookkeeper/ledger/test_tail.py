@@ -16,6 +16,7 @@ from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.stores import Script
 from tests.doubles.waits import until
+from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.scene import Scene
 from tests.spark_bookkeeper.ledger.tails import QUORUMS, SLOW_POLLS, Follower, append, payload
 
@@ -114,7 +115,7 @@ async def test_what_no_ack_quorum_holds_is_not_tailed(scene: Scene, reader: Read
     holder = scene.cluster.bookies[scene.ensemble[0]]
     await until(lambda: holder.storage.contents.last_entry(scene.ledger_id) == 3)
 
-    assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
+    assert await Follower(reader, 0, timeout=seconds(0.3)).ended() == [0, 1, 2]
     assert [e.entry_id async for e in reader.read_unconfirmed(3, 3)] == [3]
     scene.writer.abandon(NoSuchLedgerError(0))
     await asyncio.gather(lost, return_exceptions=True)
