@@ -126,5 +126,10 @@ class SimStream(ByteStream):
 def connected(random: Random) -> tuple[SimStream, SimStream]:
     """The two ends of a connection: the client's, and the bookie's."""
     ends = SimStream(random, "bookie"), SimStream(random, "client")
-    ends[0]._other, ends[1]._other = ends[1], ends[0]
+    connect_ends(*ends)
     return ends
+
+
+def connect_ends(one: SimStream, other: SimStream) -> None:
+    """From now on each hears the other."""
+    one._other, other._other = other, one

@@ -19,6 +19,7 @@ from tests.simulation.world.marks import REACHABLE
 from tests.simulation.world.run import Run, run_seed
 
 SEEDS = 640
+SEEDS_OF_SOCKETS = 80
 SEEDS_FULL = 3_000
 REACHED_AT_LEAST = 20
 RARELY = {
@@ -74,6 +75,17 @@ def test_every_promise_holds(share: Share) -> None:
 
 
 @pytest.mark.slow
+def test_every_promise_holds_over_sockets() -> None:
+    """The product's own carrier at both ends, over a network that delays and breaks connections."""
+    report = run_campaign(first_seed(), SEEDS_OF_SOCKETS, has_sockets=True)
+
+    assert report.failures == []
+    assert sum(report.marks.values()) > SEEDS_OF_SOCKETS
+    for fault in ("F10 bytes sent again", "F10 connection broken", "F13 connection half-open"):
+        assert report.faults[fault] > SEEDS_OF_SOCKETS // 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", PINNED)
 def test_a_seed_that_once_failed_passes(seed: int) -> None:
     assert run_seeds(seed, 1).failures == []
@@ -100,7 +112,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     program = (
         "import logging; logging.disable(logging.CRITICAL)\n"
         "from tests.simulation.world.run import run_seed\n"
-        "for seed in range(500, 520): print(run_seed(seed).history.hash())\n"
+        "for seed in range(500, 520): print(run_seed(seed, has_sockets=seed > 515).history.hash())\n"
     )
 
     first, second = outputs_of(program)
@@ -120,9 +132,11 @@ def test_different_seeds_are_different_runs() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_promise_holds_for_thousands_of_new_seeds() -> None:
-    report = run_campaign(time.time_ns() // 1_000_000 % 10**9, SEEDS_FULL)
+    first = time.time_ns() // 1_000_000 % 10**9
+    report = run_campaign(first, SEEDS_FULL)
 
     assert report.failures == []
+    assert run_campaign(first, SEEDS_FULL // 4, has_sockets=True).failures == []
     seen = {mark: report.marks[mark] for mark in REACHABLE}
     wanted = {mark: RARELY.get(mark, REACHED_AT_LEAST) for mark in REACHABLE}
     assert {mark: count for mark, count in seen.items() if count < wanted[mark]} == {}

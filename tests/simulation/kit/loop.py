@@ -39,6 +39,8 @@ class Owner:
         self.is_dead = False
         self.paused_until_us = 0
         self.tasks: list[asyncio.Task[Any]] = []
+        self.at_end: list[Callable[[], None]] = []
+        """What its machine does when it is killed."""
         self.context = contextvars.copy_context()
         self.context.run(OWNER.set, self)
 
@@ -65,6 +67,9 @@ class Owner:
         for task in self.tasks:
             task.cancel()
         self.tasks.clear()
+        for act in self.at_end:
+            act()
+        self.at_end.clear()
 
 
 class SimLoop(asyncio.BaseEventLoop):

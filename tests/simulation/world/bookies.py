@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.serving.socket_service import SocketService
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full
 from bookie_server.space.watch import LOOK_S
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, StorageRefusedError
@@ -24,7 +26,6 @@ from tests.simulation.kit.loop import Owner
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.history import BookieDown, Damaged
-from tests.simulation.world.network import SimBookieClient
 from tests.simulation.world.operator import Operator
 from tests.simulation.world.plan import BookiePlan, settings_of
 from tests.simulation.world.process import Band, Service, band_of
@@ -34,6 +35,10 @@ from tests.simulation.world.workers import DiskPace, SimWorkers
 
 if TYPE_CHECKING:
     from tests.simulation.world.cluster import World
+
+
+PEER_SETTINGS = ConnectionSettings(add_timeout_ms=1_000, read_timeout_ms=1_000)
+"""Of bookies that ask each other."""
 
 
 def _whole_sectors(random: Random) -> str:
@@ -74,6 +79,8 @@ class SimBookie:
         """The number of changes to the disk when a sealed service began."""
         self._store: SimStore | None = None
         self._bookie: Bookie | None = None
+        self.socket_services: list[SocketService] = []
+        """One for each connection that the bookie which serves now has had."""
         self._workers: SimWorkers | None = None
         self._found = StartReport(world.history, name)
         self._clock_ms = 1_000_000
@@ -126,6 +133,11 @@ class SimBookie:
         if band < Band.MARGIN:
             return False
         return True if self.files.capacity_bytes is None else None
+
+    @property
+    def serving(self) -> Bookie | None:
+        """What answers a request that arrives now."""
+        return self._bookie if self.is_up else None
 
     @property
     def local(self) -> LocalBookieClient:
@@ -186,6 +198,8 @@ class SimBookie:
             self._look_at_sealed()
             self._bookie = self._sealed_since = None
             self.history.record(s.Unsealed(self.name))
+            services, self.socket_services = self.socket_services, []
+            await asyncio.gather(*(service.stop() for service in services))
             await self._close_store()
             is_sealed = await is_full(self.files, self.settings)
 
@@ -211,9 +225,7 @@ class SimBookie:
             is_sealed,
             may_replace,
             world.heals,
-            lambda bookie_id, _: SimBookieClient(
-                world.network, workers.owner, world.bookies[bookie_id], self.history, 1_000_000
-            ),
+            lambda bookie_id, _: world.connect(workers.owner, bookie_id, PEER_SETTINGS),
         )
         bookie = await service.prepare()
         # One that is not counted leaves the disk as old as it was, and proves nothing of it.
@@ -311,6 +323,7 @@ class SimBookie:
         world = self._world
         self.owner.kill()
         self._bookie = self._workers = None
+        self.socket_services = []
         self._look_at_sealed()
         self._sealed_since = None
         self.files.locked.clear()

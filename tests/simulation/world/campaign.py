@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.simulation.kit import campaigns
 from tests.simulation.kit.campaigns import run_everywhere
@@ -36,15 +37,16 @@ def report_of(outcome: Outcome) -> Report:
     return Report(1, events, marks, failures, *took, outcome.injected)
 
 
-def run_seeds(first: int, count: int) -> Report:
+def run_seeds(first: int, count: int, *, has_sockets: bool = False) -> Report:
     """Seeds ``first .. first + count - 1``, here and now."""
     logging.disable(logging.CRITICAL)
     report = Report()
     for seed in range(first, first + count):
-        report.add(report_of(run_seed(seed)))
+        report.add(report_of(run_seed(seed, has_sockets=has_sockets)))
     return report
 
 
-def run_campaign(first: int, count: int) -> Report:
+def run_campaign(first: int, count: int, *, has_sockets: bool = False) -> Report:
     """The same on all processors."""
-    return run_everywhere(Report(), run_seeds, first, count, chunk=_CHUNK)
+    run = partial(run_seeds, has_sockets=has_sockets)
+    return run_everywhere(Report(), run, first, count, chunk=_CHUNK)

@@ -23,6 +23,7 @@ from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.kit.loop import Owner, SimLoop
 from tests.simulation.world.bookies import SimBookie
 from tests.simulation.world.history import History, Injected
+from tests.simulation.world.lines import Lines
 from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
 from tests.simulation.world.plan import BookiePlan
 from tests.simulation.world.stores import (
@@ -66,17 +67,23 @@ class SimClient:
     def _connect(
         self, bookie_id: str, endpoint: Endpoint, settings: ConnectionSettings
     ) -> BookieClient:
-        world, timeout_us = self._world, settings.add_timeout_ms * 1000
-        bookie = world.bookies[bookie_id]
-        return SimBookieClient(world.network, self.owner, bookie, world.history, timeout_us)
+        return self._world.connect(self.owner, bookie_id, settings)
 
 
 class World:
     """Everything of one run; made inside its loop."""
 
     def __init__(
-        self, loop: SimLoop, seed: int, *, plan: BookiePlan, bookies: int, heals: bool = False
+        self,
+        loop: SimLoop,
+        seed: int,
+        *,
+        plan: BookiePlan,
+        bookies: int,
+        heals: bool = False,
+        has_sockets: bool = False,
     ) -> None:
+        """``has_sockets``: requests go over the product's carrier, else each is a message of the network."""
         self.loop = loop
         self.seed = seed
         self.heals = heals
@@ -88,6 +95,9 @@ class World:
         self.tree = ObservedTree(self.history)
         self.weather = StoreWeather(self.random("store"), StoreFaults(), self.count)
         self.network = Network(loop, self.random("network"), NetworkFaults(), self.count)
+        self._lines: Lines | None = None
+        if has_sockets:
+            self._lines = Lines(self.network, self.history, self.random("lines"))
         names = [f"b{number}:3181" for number in range(bookies)]
         self.bookies = {
             name: SimBookie(self, name, plan, self.random(f"bookie {name}")) for name in names
@@ -113,6 +123,14 @@ class World:
         client = SimClient(self, name, settings)
         self.clients.append(client)
         return client
+
+    def connect(self, owner: Owner, bookie_id: str, settings: ConnectionSettings) -> BookieClient:
+        """A process' client of a bookie."""
+        bookie = self.bookies[bookie_id]
+        if self._lines is not None:
+            return self._lines.client(owner, bookie, settings)
+        timeout_us = settings.add_timeout_ms * 1000
+        return SimBookieClient(self.network, owner, bookie, self.history, timeout_us)
 
     async def start(self) -> None:
         """Found the cluster and wait for its bookies."""

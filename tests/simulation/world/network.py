@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.simulation.world.bookies import SimBookie
 
 T = TypeVar("T")
+RETRANSMISSION_US = 200_000
+"""How soon TCP sends again what nobody has said to have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,28 @@ class Network:
             delay_us = self._delay_us(source.place, target, is_write=is_write)
             if delay_us is not None:
                 self.loop.after(delay_us, deliver)
+
+    def delay_of_bytes_us(self, source: str, target: str) -> int:
+        """How long bytes of a stream take on this edge: what is lost is sent again, and what is cut off waits."""
+        faults, random, now_us = self.faults, self.random, self.loop.now_us
+        delay_us = random.randrange(faults.delay_us // 4, 2 * faults.delay_us)
+        until_us, _ = self._blocked.get((source, target), (0, False))
+        if until_us > now_us:
+            self.count("F10 bytes wait at a partition")
+            delay_us += until_us - now_us
+        if faults.loss and random.randrange(1000) < faults.loss:
+            self.count("F10 bytes sent again")
+            delay_us += RETRANSMISSION_US
+        if faults.stragglers and random.randrange(1000) < faults.stragglers:
+            delay_us += random.randrange(faults.straggler_us)
+        return delay_us
+
+    def breaks_connection(self) -> bool:
+        """Whether a connection ends for both sides, for nobody's fault."""
+        breaks = bool(self.faults.loss) and self.random.randrange(3_000) < self.faults.loss
+        if breaks:
+            self.count("F10 connection broken")
+        return breaks
 
     def _delay_us(self, source: str, target: str, *, is_write: bool) -> int | None:
         faults, random, now_us = self.faults, self.random, self.loop.now_us

@@ -48,14 +48,16 @@ class Outcome:
     marks: list[str]
     steps: int
     virtual_us: int
+    has_sockets: bool
 
     @property
     def replay(self) -> str:
-        return f"python -m tests.simulation --seed {self.seed} --trace"
+        carrier = "--sockets " if self.has_sockets else ""
+        return f"python -m tests.simulation {carrier}--seed {self.seed} --trace"
 
 
-def run_seed(seed: int) -> Outcome:
-    """Run one seed in a loop of its own."""
+def run_seed(seed: int, *, has_sockets: bool = False) -> Outcome:
+    """Run one seed in a loop of its own; ``has_sockets`` as of a :class:`World`."""
     loop = SimLoop()
     asyncio.set_event_loop(loop)
     try:
@@ -63,7 +65,7 @@ def run_seed(seed: int) -> Outcome:
         space = draw_space(fork(seed, "space plan"), swarm)
         if space.is_gentle:
             swarm = gentle(swarm)
-        run = Run(loop, seed, swarm, space, draw_healing(fork(seed, "healing")))
+        run = Run(loop, seed, swarm, space, draw_healing(fork(seed, "healing")), has_sockets)
         stuck = ""
         try:
             loop.run_until_complete(run.everything())
@@ -93,13 +95,20 @@ class Run:
     """The phases of one seed."""
 
     def __init__(
-        self, loop: SimLoop, seed: int, swarm: Swarm, space: SpacePlan, healing: HealingPlan
+        self,
+        loop: SimLoop,
+        seed: int,
+        swarm: Swarm,
+        space: SpacePlan,
+        healing: HealingPlan,
+        has_sockets: bool,
     ) -> None:
         self.loop = loop
         self.seed = seed
         self.swarm = swarm
         self.space = space
         self.healing = healing
+        self.has_sockets = has_sockets
         self.violations: list[str] = []
         self._is_finished = False
 
@@ -111,6 +120,7 @@ class Run:
             plan=self.swarm.plan,
             bookies=self.swarm.bookies,
             heals=bool(self.healing.healers),
+            has_sockets=self.has_sockets,
         )
         self.load = Workload(self.world, self.swarm)
         self.nemesis = Nemesis(self.world, self.swarm)
@@ -150,6 +160,7 @@ class Run:
             marks_of(world.history, world.injected),
             self.loop.steps,
             self.loop.now_us,
+            self.has_sockets,
         )
 
     # -- phases -----------------------------------------------------------------------------------------
