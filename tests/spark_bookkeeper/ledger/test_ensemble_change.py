@@ -369,7 +369,7 @@ async def test_a_bookie_that_comes_back_takes_its_place_again(scene: Scene) -> N
 
 
 @pytest.mark.conformance("W24")
-@pytest.mark.cluster(add_quorum_timeout_ms=50)
+@pytest.mark.cluster(add_quorum_timeout_ms=1_500)
 async def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes_the_ledger(
     scene: Scene,
 ) -> None:
