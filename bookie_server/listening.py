@@ -38,11 +38,9 @@ def listen_for_sockets(settings: BookieSettings) -> socket.socket | None:
     Raises:
         PortUnavailableError: it cannot be had.
     """
-    port = settings.socket_port_wanted
-    if port is None:
-        return None
+    port = settings.socket_port
     try:
-        return listen(settings.host, port)
+        return listen(settings.host, port) if port else None
     except OSError as refusal:
         raise port_unavailable(refusal, settings.host, port, "socket_port") from refusal
 

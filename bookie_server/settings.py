@@ -76,9 +76,9 @@ class PlaceSettings(ProcessSettings):
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
     port: int = setting(3181, minimum=0, maximum=_PORT_MAX)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
-    socket_port: int = setting(-1, minimum=-1, maximum=_PORT_MAX)
-    """TCP port of the same service over plain sockets, on the same `host`; clients that know it use nothing else. -1: the
-    next after `port`, 3182, or a free one where that is 0. 0: none is opened, and clients use gRPC."""
+    socket_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
+    """TCP port of the same service over plain sockets, on the same `host`: clients use it where there is one, and nothing
+    else then. 0: none is opened, and clients use gRPC."""
     autorecovery: bool = False
     """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
     the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
@@ -96,19 +96,12 @@ class PlaceSettings(ProcessSettings):
                 "port 0 takes a free port, so the bookie's id would be an address that it never has "
                 "again; name it with --bookie-id, or give a port; port=0"
             )
-        if self.port and self.socket_port_wanted in (self.port, _PORT_MAX + 1):
+        if self.port and self.socket_port == self.port:
             found.append(
                 "the port of the sockets must be another one, or 0 for none; "
                 f"port={self.port} socket_port={self.socket_port}"
             )
         return [*found, *self._insecure_hosts(("host",))]
-
-    @property
-    def socket_port_wanted(self) -> int | None:
-        """Where to listen for sockets; 0: at any free port; ``None``: not at all."""
-        if self.socket_port >= 0:
-            return self.socket_port or None
-        return self.port + 1 if self.port else 0
 
     @property
     def registered_id(self) -> str:
@@ -228,8 +221,8 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Who leaves a reply untaken for so long while reads of others wait for room is disconnected (Apache's
     waitTimeoutOnResponseBackpressureMs and closeChannelOnResponseTimeout)."""
     connections_max: int = 10_000
-    """Connections at a time, half of them gRPC's; further ones are refused. A client takes two, or one of gRPC's.
-    Less where the system allows fewer open files (ulimit -n)."""
+    """Connections at a time, with a `socket_port` half of them gRPC's; further ones are refused. A client over sockets takes
+    two. Less where the system allows fewer open files (ulimit -n)."""
     drain_timeout_ms: int = setting(10_000, minimum=0)
     """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""
 

@@ -31,7 +31,8 @@ class ByteStream(ABC):
 
     @abstractmethod
     def receive_into(self, buffer: memoryview) -> int | None:
-        """Put bytes that are here there; returns how many, 0: the peer sends no more, ``None``: there are none yet.
+        """Put bytes that are here there; returns how many, 0: the peer sends no more, ``None``: none
+        are known to be here, ask again or with :meth:`call_when_readable`.
 
         Raises:
             OSError: the connection is broken, or closed, here as well.

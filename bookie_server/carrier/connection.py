@@ -89,8 +89,7 @@ class Connection:
             if self._drained is None:
                 self._drained = self._loop.create_future()
             await asyncio.shield(self._drained)
-        if self._end:
-            raise ConnectionEndedError(self._end)
+        self._check()
 
     async def receive_head(self) -> Head | None:
         """The next message's head; ``None``: the peer has ended the connection between two messages.
@@ -133,8 +132,7 @@ class Connection:
         if self._loop.time() >= self._pause_at_s:
             await asyncio.sleep(0)
             self._pause_at_s = self._loop.time() + STEP_S
-        if self._end:
-            raise ConnectionEndedError(self._end)
+        self._check()
         filling = self._filling = _Filling(buffer, self._loop.create_future())
         try:
             while not filling.is_done.done():
@@ -144,9 +142,12 @@ class Connection:
                 self._stream.call_when_readable(self._go_on)
                 await filling.is_done
                 self._pause_at_s = self._loop.time() + STEP_S
-            return filling.is_done.result()
         finally:
             self._filling = None
+        is_full = filling.is_done.result()
+        if not is_full:
+            self._check()
+        return is_full
 
     def _go_on(self) -> None:
         filling = self._filling
@@ -199,6 +200,10 @@ class Connection:
                 return
             taken -= len(first)
 
+    def _check(self) -> None:
+        if self._end:
+            raise ConnectionEndedError(self._end)
+
     def _ended(self, detail: str) -> ConnectionEndedError:
         """End it, unless it has ended; returns why it has."""
         if not self._end:
@@ -208,7 +213,8 @@ class Connection:
             self._stream.close()
             self._tell()
             if self._filling is not None and not self._filling.is_done.done():
-                self._filling.is_done.set_exception(ConnectionEndedError(self._end))
+                # Not as its exception: that would hold the memory to be filled, in a cycle.
+                self._filling.is_done.set_result(False)
         return ConnectionEndedError(self._end)
 
     def _tell(self) -> None:

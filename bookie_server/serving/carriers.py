@@ -22,7 +22,7 @@ class Carriers:
     def __init__(self, settings: BookieSettings) -> None:
         """Raises :class:`PortUnavailableError`."""
         # A connection is a descriptor, whatever comes by it.
-        share = settings.connections_max // (1 if settings.socket_port_wanted is None else 2)
+        share = settings.connections_max // (2 if settings.socket_port else 1)
         self._connections_max = max(1, share)
         limit = ("grpc.max_allowed_incoming_connections", self._connections_max)
         self._grpc = grpc.aio.server(options=(*SERVER_OPTIONS, limit))

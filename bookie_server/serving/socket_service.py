@@ -145,7 +145,7 @@ class SocketService:
         if refused.reason is not Reason.NOT_MEANT or self._missed.is_news(refused.detail):
             _LOGGER.warning("connection refused. peer=%s detail=%s", connection.peer, refused)
         connection.send(Kind.FAREWELL, (encode_farewell(refused.reason, refused.detail),))
-        with suppress(ConnectionEndedError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_WITHIN_S):
                 await connection.discard_all()
 

@@ -21,7 +21,7 @@ from spark_bookkeeper.local.auto_recovery import LOST_BOOKIE_DELAY_MS, LocalAuto
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
 from spark_bookkeeper.local.guard import Guard
-from spark_bookkeeper.local.ports import LOOPBACK, free_port
+from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening
 from spark_bookkeeper.local.readiness import initialize_once, run_in_thread
 from spark_bookkeeper.local.restarts import Restarts
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
@@ -72,6 +72,8 @@ class LocalCluster:
         self._zookeeper: ZooKeeperProcess | None = None
         self._bookies: list[LocalBookie] = []
         self._ports_taken: set[int] = set()
+        self._socket_ports: dict[int, int] = {}
+        """Of bookies, by their ports."""
         self._owner_pid = os.getpid()
         self._replaced = frozenset(replace_lost_directories)
         self._restarts = Restarts() if restart_bookies else None
@@ -216,7 +218,8 @@ class LocalCluster:
                 self._lock = _lock(self._directory)
             self._guard = Guard()
         state = self._load()
-        known = (self._port_wanted, state["zookeeper"], *state["bookies"])
+        sockets = self._socket_ports = dict(state.get("sockets", ()))
+        known = (self._port_wanted, state["zookeeper"], *state["bookies"], *sockets.values())
         # Taken whether somebody listens there or not: the processes are down, and their bookies'
         # ids are made of these ports.
         self._ports_taken = {port for port in known if port is not None}
@@ -234,11 +237,15 @@ class LocalCluster:
     def _new_bookie(self, port: int, index: int) -> LocalBookie:
         invariant(self._guard is not None, "a cluster is used after start() and before stop()")
         assert self._guard is not None
+        # The same as before: clients that know it go on at once.
+        sockets = self._socket_ports.get(port)
+        if sockets is None or is_listening(sockets):
+            sockets = self._socket_ports[port] = free_port(self._ports_taken)
         return LocalBookie(
             self._guard,
             port=port,
             http_port=free_port(self._ports_taken),
-            socket_port=free_port(self._ports_taken),
+            socket_port=sockets,
             directory=self.directory / f"bookie{index}",
             metadata_service_uri=self.metadata_service_uri,
             settings=self._bookie_settings,
@@ -262,6 +269,8 @@ class LocalCluster:
             "format": STATE_FORMAT,
             "zookeeper": self.zookeeper.port,
             "bookies": [bookie.port for bookie in self._bookies],
+            # Of versions that have them: nothing is lost with these.
+            "sockets": [[bookie.port, bookie.socket_port] for bookie in self._bookies],
         }
         aside = self._state_path.with_suffix(".tmp")
         aside.write_text(json.dumps(state) + "\n", encoding="utf-8")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.carrier.byte_stream import ByteStream
+from bookie_server.carrier.connection import Connection, ConnectionEndedError
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import SocketBookieClient
 from bookie_server.core.effects import ReplyTo
@@ -19,6 +23,7 @@ from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.observing.measures import BookieMeasures
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
+from bookie_server.wire.envelope import Kind
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -37,6 +42,7 @@ from tests.simulation.kit.loop import SimLoop
 RUNS = 120
 ADDS = 60
 LEDGER = 7
+MESSAGE_SIZE = 32 * 1024
 TIMEOUT_S = 5
 SETTINGS = ConnectionSettings(
     add_timeout_ms=TIMEOUT_S * 1_000,
@@ -136,6 +142,27 @@ class Scene:
         await self.service.stop()
 
 
+async def breaks_off_in_a_message(how: str) -> None:
+    """What had come of it stayed in memory until Python looked for cycles: a frame of each client that went."""
+    ours, theirs = connected(Random(0))
+    sender, receiver = Connection(ours), Connection(theirs)
+    body = np.empty(MESSAGE_SIZE, np.uint8)
+    is_there = weakref.ref(body)
+    filling = asyncio.create_task(receiver.fill(body.data))
+    del body
+    sender.send(Kind.FRAME, (bytes(MESSAGE_SIZE // 2),))
+    await asyncio.sleep(1)
+    if how == "closed":
+        receiver.close()
+    else:
+        ours.close() if how == "ended" else ours.break_off()
+    with pytest.raises(ConnectionEndedError):
+        await filling
+    del filling
+    await asyncio.sleep(1)
+    assert is_there() is None
+
+
 def run(main: Any) -> None:
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         runner.run(main)
@@ -213,3 +240,12 @@ def test_an_add_is_answered_once_whatever_becomes_of_its_connection(part: int) -
 def test_a_request_has_one_sound_answer_whatever_becomes_of_its_connection(part: int) -> None:
     for seed in range(part * RUNS, (part + 1) * RUNS):
         run(requests_have_sound_answers(seed))
+
+
+@pytest.mark.parametrize("how", ["closed", "ended", "broken"])
+def test_what_came_of_a_message_is_let_go_with_its_connection(how: str) -> None:
+    gc.disable()
+    try:
+        run(breaks_off_in_a_message(how))
+    finally:
+        gc.enable()

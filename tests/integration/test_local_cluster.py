@@ -134,12 +134,14 @@ def test_ids_and_data_survive_in_a_kept_directory(tmp_path: Path) -> None:
     with LocalCluster(1, directory=tmp_path) as first:
         first.add_bookie()
         ids = [each.bookie_id for each in first.bookies]
+        sockets = [each.socket_port for each in first.bookies]
         uri = first.metadata_service_uri
         ledger_id = write(first, b"kept")
 
     assert processes_of(tmp_path) == []
     with LocalCluster(1, directory=tmp_path) as second:
         assert [each.bookie_id for each in second.bookies] == ids
+        assert [each.socket_port for each in second.bookies] == sockets
         assert second.metadata_service_uri == uri
         assert read(second, ledger_id) == [b"kept"]
 
