@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import errno
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bookie_server.bookie import Bookie
-from bookie_server.client.local import LocalBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.serving.socket_service import SocketService
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full
@@ -26,6 +25,7 @@ from tests.simulation.kit.loop import Owner
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.history import BookieDown, Damaged
+from tests.simulation.world.observed import ObservedBookie
 from tests.simulation.world.operator import Operator
 from tests.simulation.world.plan import BookiePlan, settings_of
 from tests.simulation.world.process import Band, Service, band_of
@@ -134,16 +134,11 @@ class SimBookie:
             return False
         return True if self.files.capacity_bytes is None else None
 
-    @property
-    def serving(self) -> Bookie | None:
-        """What answers a request that arrives now."""
-        return self._bookie if self.is_up else None
-
-    @property
-    def local(self) -> LocalBookieClient:
-        """The bookie that serves now."""
+    def observed(self, who: str) -> Bookie:
+        """The bookie that serves now, as this client has it."""
         assert self._bookie is not None
-        return LocalBookieClient(self.name, self._bookie)
+        observed = ObservedBookie(self._bookie, self.name, self.owner, who, self.history)
+        return cast(Bookie, observed)
 
     # -- starting -----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from tests.simulation.world.bookies import SimBookie
 from tests.simulation.world.history import History, Injected
 from tests.simulation.world.lines import Lines
 from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
+from tests.simulation.world.observed import ObservedClient
 from tests.simulation.world.plan import BookiePlan
 from tests.simulation.world.stores import (
     CLUSTER_ID,
@@ -97,7 +98,7 @@ class World:
         self.network = Network(loop, self.random("network"), NetworkFaults(), self.count)
         self._lines: Lines | None = None
         if has_sockets:
-            self._lines = Lines(self.network, self.history, self.random("lines"))
+            self._lines = Lines(self.network, self.random("lines"))
         names = [f"b{number}:3181" for number in range(bookies)]
         self.bookies = {
             name: SimBookie(self, name, plan, self.random(f"bookie {name}")) for name in names
@@ -127,10 +128,13 @@ class World:
     def connect(self, owner: Owner, bookie_id: str, settings: ConnectionSettings) -> BookieClient:
         """A process' client of a bookie."""
         bookie = self.bookies[bookie_id]
+        client: BookieClient
         if self._lines is not None:
-            return self._lines.client(owner, bookie, settings)
-        timeout_us = settings.add_timeout_ms * 1000
-        return SimBookieClient(self.network, owner, bookie, self.history, timeout_us)
+            client = self._lines.client(owner, bookie, settings)
+        else:
+            timeout_us = settings.add_timeout_ms * 1000
+            client = SimBookieClient(self.network, owner, bookie, timeout_us)
+        return ObservedClient(client, owner, self.history)
 
     async def start(self) -> None:
         """Found the cluster and wait for its bookies."""

@@ -9,7 +9,6 @@ request; an answer that comes later reaches nobody.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +29,6 @@ from bookie_server.wire.messages import (
     Status,
 )
 from tests.simulation.kit.loop import Owner, SimLoop
-from tests.simulation.world import history as h
 
 if TYPE_CHECKING:
     from tests.simulation.world.bookies import SimBookie
@@ -146,7 +144,6 @@ class SimBookieClient(BookieClient):
     _network: Network
     _owner: Owner
     _bookie: SimBookie
-    _history: h.History
     _timeout_us: int
 
     def __post_init__(self) -> None:
@@ -163,74 +160,26 @@ class SimBookieClient(BookieClient):
                 is_done = True
                 self._owner.run(partial(done, status))
 
-        def answered(status: Status) -> None:
-            self._network.send(self._bookie.owner, self._owner.name, partial(finish, status))
+        def add(bookie: LocalBookieClient) -> None:
+            owner = self._bookie.owner
 
-        def arrive() -> None:
-            self._to_bookie(partial(self._add, section, answered))
+            def answered(status: Status) -> None:
+                self._network.send(owner, self._owner.name, partial(finish, status))
 
+            bookie.write(section, answered)
+
+        arrive = partial(self._to_bookie, add)
         self._network.send(self._owner, self.bookie_id, arrive, is_write=True)
         self._network.loop.after(self._timeout_us, finish, Status.UNREACHABLE)
-
-    def _add(
-        self, section: EncodedSection, answered: Callable[[Status], None], bookie: LocalBookieClient
-    ) -> None:
-        name, ledger = self.bookie_id, section.ledger_id
-        ends = section.first_entry, section.last_entry
-        self._history.record(
-            h.AddArrived(name, self._owner.name, ledger, *ends, section.is_recovery)
-        )
-        owner = self._bookie.owner
-
-        def reply(status: Status) -> None:
-            if not owner.is_dead:
-                self._history.record(h.AddReplied(name, ledger, *ends, section.is_recovery, status))
-                answered(status)
-
-        bookie.write(section, reply)
 
     # -- everything else: requests that are waited for ------------------------------------------------
 
     async def read(self, request: ReadRequest) -> ReadReply:
-        ledger, who = request.ledger_id, self._owner.name
-        if request.is_fencing:
-            self._history.record(h.FencingReadSent(who, self.bookie_id, ledger))
-
-        async def serve(bookie: LocalBookieClient) -> ReadReply:
-            since = len(self._history.events)
-            reply = await bookie.read(request)
-            found = tuple(
-                (entry_id, zlib.crc32(run.record(index)))
-                for run in reply.runs
-                for index, entry_id in enumerate(run.entry_ids)
-            )
-            missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
-            how = request.stripe, request.is_fencing
-            self._note(h.ReadReplied(since, self.bookie_id, who, ledger, *how, found, missing))
-            return reply
-
-        reply = await self._ask(serve) or unreachable(request)
-        missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
-        event = h.ReadReceived(who, self.bookie_id, ledger, request.is_fencing, missing)
-        self._history.record(event)
-        return reply
+        return await self._ask(lambda bookie: bookie.read(request)) or unreachable(request)
 
     async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
-        who, ledger_id, is_fencing = self._owner.name, request.ledger_id, request.is_fencing
-
-        async def serve(bookie: LocalBookieClient) -> ReadLacReply:
-            since = len(self._history.events)
-            reply = await bookie.read_lac(request)
-            status = reply.status
-            self._note(h.LacReplied(since, self.bookie_id, who, ledger_id, is_fencing, status))
-            return reply
-
-        patience_us = request.waits_ms * 1000
-        reply = await self._ask(serve, patience_us) or ReadLacReply(Status.UNREACHABLE)
-        self._history.record(
-            h.LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status)
-        )
-        return reply
+        reply = await self._ask(lambda bookie: bookie.read_lac(request), request.waits_ms * 1000)
+        return reply or ReadLacReply(Status.UNREACHABLE)
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         status = await self._ask(lambda bookie: bookie.write_lac(ledger_id, master_key, packet))
@@ -282,8 +231,5 @@ class SimBookieClient(BookieClient):
         if paused_us > 0:
             self._network.loop.after(paused_us, self._to_bookie, serve)
         else:
-            owner.context.run(serve, self._bookie.local)
-
-    def _note(self, event: h.ReadReplied | h.LacReplied) -> None:
-        if not self._bookie.owner.is_dead:
-            self._history.record(event)
+            observed = self._bookie.observed(self._owner.name)
+            owner.context.run(serve, LocalBookieClient(self.bookie_id, observed))
