@@ -212,9 +212,9 @@ class Connection:
             self.unsent_bytes = 0
             self._stream.close()
             self._tell()
-            if self._filling is not None and not self._filling.is_done.done():
+            if self._filling is not None:
                 # Not as its exception: that would hold the memory to be filled, in a cycle.
-                self._filling.is_done.set_result(False)
+                settle(self._filling.is_done, False)
         return ConnectionEndedError(self._end)
 
     def _tell(self) -> None:

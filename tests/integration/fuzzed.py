@@ -29,6 +29,7 @@ from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
 from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.doubles.raw_sockets import message
+from tests.integration.processes import port_of
 from tests.patience import seconds
 
 REFUSED = {
@@ -285,8 +286,7 @@ def connected(
     bookie: LocalBookie, answers: Answers, timeout_s: float = 30, *, carrier: str = GRPC
 ) -> Iterator[Socket]:
     """A connection for the block."""
-    port = bookie.port if carrier == GRPC else bookie.socket_port
-    connection = CARRIERS[carrier](port, answers, timeout_s)
+    connection = CARRIERS[carrier](port_of(bookie, carrier), answers, timeout_s)
     try:
         yield connection
     finally:

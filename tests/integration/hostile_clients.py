@@ -22,13 +22,13 @@ from bookie_server.wire import add_frames
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
 from bookie_server.wire.record import HEADER_SIZE
-from bookkeeper_metadata.endpoints import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import SOCKET
 from bookkeeper_metadata.model import DigestType
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import LOOPBACK
 from tests.integration.hostile_lines import ENDED, LINES, Line
-from tests.integration.processes import first_line
+from tests.integration.processes import first_line, port_of
 
 STREAMS = 60
 LARGE = 4 * 1024 * 1024
@@ -255,8 +255,7 @@ def attacked(
     bookie: LocalBookie, seconds_long: float, *kinds: str, carrier: str = SOCKET
 ) -> Iterator[subprocess.Popen[str]]:
     """Hostile clients in a process of their own, until the block ends."""
-    port = bookie.port if carrier == GRPC else bookie.socket_port
-    words = [carrier, f"{LOOPBACK}:{port}", str(seconds_long), *kinds]
+    words = [carrier, f"{LOOPBACK}:{port_of(bookie, carrier)}", str(seconds_long), *kinds]
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_clients", *words],
         stdout=subprocess.PIPE,

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bookkeeper_metadata.endpoints import GRPC
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.operations import NoNodeError
@@ -55,6 +56,11 @@ def paused(bookies: Sequence[LocalBookie]) -> Iterator[None]:
     finally:
         for bookie in bookies:
             bookie.resume()
+
+
+def port_of(bookie: LocalBookie, carrier: str) -> int:
+    """Where the bookie is reached over this carrier, as endpoints name it."""
+    return bookie.port if carrier == GRPC else bookie.socket_port
 
 
 def end_session(uri: str, bookie_id: str) -> None:
