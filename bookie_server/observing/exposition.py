@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from bookie_server.bookie import Bookie
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.journal.journal import SUFFIX as JOURNAL_SUFFIX
+from bookie_server.storage.journal.journal_file import SUFFIX as JOURNAL_SUFFIX
 from bookie_server.storage.logs.entry_log import SUFFIX as LOG_SUFFIX
 from bookie_server.wire.messages import BookieInfo, Status
 from bookkeeper_metadata.foundation.families import (

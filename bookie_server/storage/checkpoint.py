@@ -9,9 +9,10 @@ written again: the log that found no room is deleted, everything else stays as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
@@ -25,7 +26,7 @@ from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import IndexDelta, IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import encode_handle_state
-from bookie_server.storage.journal.journal import file_ids, file_name
+from bookie_server.storage.journal.journal_file import file_ids, file_name
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids as logs_in
 from bookie_server.storage.logs.entry_log import write_entry_log
@@ -77,6 +78,8 @@ class Checkpoints:
         self._indexes = indexes
         self._instance_id = instance_id
         self._failure: StorageFailedError | None = None
+        self.retire: dict[int, Callable[[Sequence[int]], None]] = {}
+        """By journal: who takes files back of which every record rests elsewhere; where nobody does they are deleted."""
         self._begun: CheckpointPlan | None = None
         """The plan written last, and what each directory has committed of it so far."""
         self._committed: list[dict[int, bytes]] = []
@@ -177,7 +180,8 @@ class Checkpoints:
         # journal may be the only place of its entries.
         for journal_index, directory in enumerate(self._settings.journal_directories):
             mark = min(index.marks[journal_index] for index in self._indexes)
-            _delete_below(self._files, directory, mark)
+            delete = partial(_delete_files, self._files, directory)
+            _retire_below(self._files, directory, mark, self.retire.get(journal_index, delete))
         result = CheckpointResult(plan, tuple(self._committed))
         # The plan holds all the entries that it wrote.
         self._begun = None
@@ -233,10 +237,16 @@ class Checkpoints:
             )
 
 
-def _delete_below(files: FileSystem, directory: str, mark: GroupEnd) -> None:
-    """Delete the journal files that lie wholly below the mark, oldest first."""
+def _retire_below(
+    files: FileSystem, directory: str, mark: GroupEnd, retire: Callable[[Sequence[int]], None]
+) -> None:
+    """Give up the journal files that lie wholly below the mark, oldest first."""
     doomed = [id for id in file_ids(files, directory) if id < mark.file_id]
+    if doomed:
+        retire(doomed)
+
+
+def _delete_files(files: FileSystem, directory: str, doomed: Sequence[int]) -> None:
     for file_id in doomed:
         files.delete(f"{directory}/{file_name(file_id)}")
-    if doomed:
-        files.sync_dir(directory)
+    files.sync_dir(directory)

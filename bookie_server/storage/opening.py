@@ -62,6 +62,7 @@ def open_storage(
         for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
             opened.callback(journal.close)
             journals.append(journal)
+            checkpoints.retire[journal.index] = journal.retire
             # No group stands between the old end and the new file, so the mark may skip to it, and
             # the old files can go.
             ends[journal.index] = journal.position.end

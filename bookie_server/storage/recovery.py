@@ -27,7 +27,7 @@ from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state
 from bookie_server.storage.index.rebuild import rebuild_rows
-from bookie_server.storage.journal.journal import file_ids
+from bookie_server.storage.journal.journal_file import file_ids
 from bookie_server.storage.journal.replay import ORIGIN, Replay, ReplayCounts
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids

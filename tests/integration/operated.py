@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from bookie_server.storage.journal.journal import BLOCK_SIZE
+from bookie_server.storage.journal.journal_file import BLOCK_SIZE
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.integration.processes import command, end_session

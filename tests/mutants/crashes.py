@@ -6,6 +6,7 @@ from bookie_server.identity import claim_identity
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.overlay import OverlayFile
+from bookie_server.storage.disk.stamps import is_blank
 from bookie_server.storage.identity.cookie_file import _replace
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.rebuild import rebuild_rows
@@ -17,6 +18,7 @@ from tests.mutants.planting import DirectedMutants
 _STATES = "tests/bookie_server/storage/test_crash_states.py"
 _STARTS = "tests/bookie_server/storage/test_whole_starts.py"
 _CRASHES = "tests/bookie_server/storage/test_crashes.py"
+_LAPS = "tests/bookie_server/storage/test_laps.py"
 _EXPLORED = "test_no_crash_loses_denies_or_invents_anything[{}-0]"
 _STARTED = "test_no_crash_of_a_start_keeps_the_next_from_starting[new_bookie]"
 
@@ -33,7 +35,7 @@ mutant(
     "a journal file gets its name before its header is synced",
     _STATES,
     _EXPLORED.format("roll"),
-).edit(Journal._begin_file, {"    file.sync()": "    pass"})
+).edit(Journal._begin_file, {"following.file.sync()": "pass"})
 mutant(
     "roll_record_unwritten",
     "a journal file is left without the record that names the next one, so nobody misses that",
@@ -41,8 +43,39 @@ mutant(
     _EXPLORED.format("lost_journal"),
 ).edit(
     Journal._roll,
-    {"self._write_durably(*self._encode([encode_record(Roll(begun.file_id))]))": "pass"},
+    {"self._write_durably(record, self._size_of(record))": "pass"},
 )
+mutant(
+    "lap_not_counted",
+    "a journal file that is written again bears the stamps of the lap before",
+    _STATES,
+    _EXPLORED.format("laps"),
+).edit(Journal.retire, {"lap + 1": "lap"})
+mutant(
+    "old_name_not_durably_gone",
+    "a journal file is written again while a crash may give it its old name back",
+    _STATES,
+    _EXPLORED.format("laps"),
+).edit(Journal.retire, {"self._files.sync_dir(self.directory)": "pass"})
+mutant(
+    "kept_file_without_header",
+    "a journal file that is written again keeps the header of the lap before",
+    _STATES,
+    _EXPLORED.format("laps"),
+).edit(
+    Journal._begin_file,
+    {
+        "following.file.write_at(0, [encode_file_header(header)])": (
+            "following.lap > 1 or following.file.write_at(0, [encode_file_header(header)])"
+        )
+    },
+)
+mutant(
+    "damage_taken_for_a_torn_write",
+    "a sector that bears no stamp counts as one that was not reached",
+    _LAPS,
+    "test_no_flipped_bit_of_what_is_promised_is_taken_for_a_torn_write[3]",
+).edit(is_blank, {"(_laps(data) < lap)": "(_laps(data) != lap)"})
 mutant(
     "log_unsynced",
     "BOOKKEEPER-447: the index is committed before the entry log that it names is synced",
@@ -76,7 +109,10 @@ mutant(
     {
         "handles = {": (
             "for number, directory in enumerate(self._settings.journal_directories):\n"
-            "    _delete_below(self._files, directory, plan.marks[number])\n"
+            "    doomed = [id for id in file_ids(self._files, directory) if id < plan.marks[number].file_id]\n"
+            "    for file_id in doomed:\n"
+            '        self._files.delete(f"{directory}/{file_name(file_id)}")\n'
+            "    self._files.sync_dir(directory)\n"
             "handles = {"
         )
     },

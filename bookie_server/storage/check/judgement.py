@@ -24,7 +24,7 @@ from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.identity.inspection import FoundDirectory, inspect
 from bookie_server.storage.identity.start_plan import Applicant, plan_start
 from bookie_server.storage.index.directory import DirectoryIndex
-from bookie_server.storage.journal.journal import (
+from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     file_ids,
     file_name,

@@ -22,7 +22,7 @@ from bookie_server.storage.identity.cookie_file import (
 )
 from bookie_server.storage.identity.inspection import JOURNAL, LEDGER
 from bookie_server.storage.index.directory import NAME as INDEX_NAME
-from bookie_server.storage.journal.journal import file_ids
+from bookie_server.storage.journal.journal_file import file_ids
 from bookie_server.storage.logs.entry_log import log_ids
 
 Role = tuple[str, int]

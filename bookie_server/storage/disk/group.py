@@ -9,6 +9,9 @@ is never believed unchecked. A disk writes whole sectors in any order, so after 
 was never acknowledged has sectors still zero which should not be: it is *torn*. A CRC failure with
 every sector written cannot be told from damage to acknowledged bytes: it is *ambiguous*.
 
+In a file that is written lap after lap, sectors that were not reached are not zero. There a group is *stamped*
+(see :mod:`bookie_server.storage.disk.stamps`), and its header carries the lap instead of the zero sectors.
+
 This module makes and checks the bytes; ``group_reader`` finds groups in files and tells torn from
 ambiguous.
 """
@@ -22,10 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 from google_crc32c import extend as _extend
 
+from bookie_server.storage.disk.stamps import SECTOR_SIZE, stamp, stamped_size
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import crc32c
 
-SECTOR_SIZE = 512
 BODY_SIZE_MAX = 1024 * 1024 * 1024
 _JOIN_BELOW = 8 * 1024
 """Bodies of many buffers smaller than this on average are joined: cheaper than one iovec each."""
@@ -80,6 +83,24 @@ class GroupFormat:
         """``size``, rounded up to a multiple of the alignment."""
         return -(-size // self.alignment) * self.alignment
 
+    def stored_size(self, body_size: int) -> int:
+        """Bytes of a group without what aligns it."""
+        return HEADER_SIZE + body_size
+
+    def size_of(self, body_size: int) -> int:
+        """Bytes that a group takes in its file."""
+        return self.aligned(self.stored_size(body_size))
+
+
+@dataclass(frozen=True, slots=True)
+class StampedFormat(GroupFormat):
+    """Of one file that is written lap after lap; the alignment is a multiple of the sector's size."""
+
+    lap: int
+
+    def stored_size(self, body_size: int) -> int:
+        return stamped_size(HEADER_SIZE + body_size)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupHeader:
@@ -91,6 +112,7 @@ class GroupHeader:
     previous_offset: int
     body_size: int
     zero_sectors: int
+    """Of a stamped group: the lap."""
     checksum: int
 
 
@@ -98,25 +120,52 @@ def encode_group(
     format: GroupFormat, file_id: int, previous: GroupEnd, body: Sequence[Buffer]
 ) -> tuple[list[Buffer], int]:
     """Encode the group that follows ``previous``: its buffers, padding included, and their size."""
-    size = sum(map(len, body))
-    if not 0 < size <= BODY_SIZE_MAX:
-        raise ValueError(f"a group holds 1..{BODY_SIZE_MAX} bytes; size_bytes={size}")
+    size = _checked(sum(map(len, body)))
     # Checksum, sector count and write all go buffer by buffer, so many small ones are dear.
     if len(body) > 1 and size < len(body) * _JOIN_BELOW:
         body = [b"".join(body)]
     checksum = 0
     for buffer in body:
         checksum = crc32c_of(buffer, checksum)
-    padded = format.aligned(HEADER_SIZE + size)
+    padded = format.size_of(size)
     padding = bytes(padded - HEADER_SIZE - size)
     # The header fills the first bytes of its sector, and is never all zero.
     zero_sectors = count_zero_sectors(HEADER_SIZE, [*body, padding])
-    chain = previous.sequence + 1, previous.file_id, previous.offset
-    fields = format.magic, file_id, format.instance_id, *chain, size, zero_sectors
-    # One checksum over header and body: the body's, continued over the fields.
-    unsigned = _FIELDS.pack(*fields, checksum)
-    header = signed(_FIELDS.pack(*fields, crc32c_of(unsigned, checksum)))
+    header = _header(format, file_id, previous, size, zero_sectors, checksum)
     return [header, *body, padding], padded
+
+
+def put_stamped_group(
+    room: memoryview,
+    format: StampedFormat,
+    file_id: int,
+    previous: GroupEnd,
+    body: Sequence[Buffer],
+) -> None:
+    """Put the group that follows ``previous`` into ``room``, which is of its size."""
+    end = HEADER_SIZE
+    for buffer in body:
+        room[end : end + len(buffer)] = buffer
+        end += len(buffer)
+    size = _checked(end - HEADER_SIZE)
+    checksum = crc32c_of(room[HEADER_SIZE:end])
+    room[:HEADER_SIZE] = _header(format, file_id, previous, size, format.lap, checksum)
+    stamp(room, end, format.lap)
+
+
+def _checked(body_size: int) -> int:
+    if not 0 < body_size <= BODY_SIZE_MAX:
+        raise ValueError(f"a group holds 1..{BODY_SIZE_MAX} bytes; size_bytes={body_size}")
+    return body_size
+
+
+def _header(format: GroupFormat, file_id: int, previous: GroupEnd, *last: int) -> bytes:
+    """Encode a header; ``last``: the body's size, what tells unwritten sectors, the body's checksum."""
+    chain = previous.sequence + 1, previous.file_id, previous.offset
+    fields = format.magic, file_id, format.instance_id, *chain, *last
+    # One checksum over header and body: the body's, continued over the fields.
+    checksum = crc32c_of(_FIELDS.pack(*fields), last[-1])
+    return signed(_FIELDS.pack(*fields[:-1], checksum))
 
 
 def parse_group_header(format: GroupFormat, sector: bytes) -> GroupHeader | None:

@@ -11,15 +11,17 @@ from enum import Enum, unique
 from bookie_server.storage.disk.files import File
 from bookie_server.storage.disk.group import (
     HEADER_SIZE,
-    SECTOR_SIZE,
     GroupEnd,
     GroupFormat,
     GroupHeader,
+    StampedFormat,
     body_is_valid,
     count_zero_sectors,
     is_zero,
     parse_group_header,
 )
+from bookie_server.storage.disk.stamps import SECTOR_SIZE, count_blank, is_blank, without_stamps
+from bookie_server.wire.buffer import Buffer
 
 _SCAN_SIZE = 1024 * 1024
 
@@ -30,7 +32,7 @@ class PlaceKind(Enum):
 
     VALID = "valid"
     END = "end"
-    """Nothing: all zero up to the end of the file."""
+    """Nothing: all of it is blank up to the end of the file."""
     TORN = "torn"
     """A write that was cut short by a crash; never acknowledged if it is the last one."""
     AMBIGUOUS = "ambiguous"
@@ -51,7 +53,10 @@ class Place:
 
 
 class GroupReader:
-    """Reads one file of groups; ``size_bytes`` is the file's size when the reader was made."""
+    """Reads one file of groups; ``size_bytes`` is the file's size when the reader was made.
+
+    A sector is *blank* if it has not been written: zero, in a file that was filled with zeros before.
+    """
 
     def __init__(self, format: GroupFormat, file: File, file_id: int) -> None:
         self._format = format
@@ -94,53 +99,61 @@ class GroupReader:
                 # A payload may hold what looks like a header: only one that ends there counts.
                 if header is not None and end == GroupEnd(
                     header.file_id,
-                    begin + at + self._format.aligned(HEADER_SIZE + header.body_size),
+                    begin + at + self._format.size_of(header.body_size),
                     header.sequence,
                 ):
                     return True
         return False
 
     def _read(self, offset: int) -> Place:
-        head = self._file.read_at(offset, HEADER_SIZE)
-        header = parse_group_header(self._format, head)
-        if header is None:
-            return self._without_header(offset)
-        if header.file_id != self._file_id:
-            return Place(
-                PlaceKind.AMBIGUOUS, offset, f"group of another file {header.file_id:016x}"
-            )
-        size = HEADER_SIZE + header.body_size
+        first = self._file.read_at(offset, SECTOR_SIZE)
+        header = parse_group_header(self._format, first)
+        if header is None or header.file_id != self._file_id:
+            return self._without_header(offset, first, header)
+        size = self._format.stored_size(header.body_size)
         # No more than the file has: a group cut short by its end is told apart below.
         data = self._file.read_at(offset, min(size, self.size_bytes - offset))
-        body = memoryview(data)[HEADER_SIZE:]
+        body = self._content(data, HEADER_SIZE + header.body_size)[HEADER_SIZE:]
         end = offset + self._format.aligned(size)
-        if body_is_valid(head, header, body):
+        if body_is_valid(first, header, body):
             return Place(PlaceKind.VALID, offset, "", header, body, end)
-        if not self._is_zero_from(end):
+        if not self._is_blank_from(end):
             # A crash cuts the last write short; what has bytes behind it was no last write.
             return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum before further bytes")
         if len(data) < size:
             return Place(PlaceKind.TORN, offset, "file ends within a group", header)
-        padded = self._file.read_at(offset, end - offset)
-        zero = count_zero_sectors(0, [padded])
-        # The header counts the sectors that are zero by content: more were never written.
-        if zero > header.zero_sectors:
-            unwritten = f"{zero - header.zero_sectors} sectors unwritten"
-            return Place(PlaceKind.TORN, offset, unwritten, header)
+        unwritten = self._count_unwritten(self._file.read_at(offset, end - offset), header)
+        if unwritten > 0:
+            return Place(PlaceKind.TORN, offset, f"{unwritten} sectors unwritten", header)
         return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum though every sector is written")
 
-    def _without_header(self, offset: int) -> Place:
-        first = self._file.read_at(offset, SECTOR_SIZE)
-        if not is_zero(first):
-            return Place(PlaceKind.AMBIGUOUS, offset, "no group header in a written sector")
-        if self._is_zero_from(offset):
+    def _without_header(self, offset: int, first: bytes, other: GroupHeader | None) -> Place:
+        if not self._is_blank(first):
+            detail = "no group header in a written sector"
+            if other is not None:
+                detail = f"group of another file {other.file_id:016x}"
+            return Place(PlaceKind.AMBIGUOUS, offset, detail)
+        if self._is_blank_from(offset):
             return Place(PlaceKind.END, offset)
         # Sectors reach the disk in any order: the body's may be there without the header's.
         return Place(PlaceKind.TORN, offset, "header sector unwritten")
 
-    def _is_zero_from(self, offset: int) -> bool:
+    def _is_blank_from(self, offset: int) -> bool:
         starts = range(offset, self.size_bytes, _SCAN_SIZE)
-        return all(is_zero(self._file.read_at(start, _SCAN_SIZE)) for start in starts)
+        return all(self._is_blank(self._file.read_at(start, _SCAN_SIZE)) for start in starts)
+
+    def _is_blank(self, data: bytes) -> bool:
+        """Whether no sector of these was written."""
+        return is_zero(data)
+
+    def _content(self, data: Buffer, size_bytes: int) -> memoryview:
+        """Header and body, ``size_bytes`` of them, of what the file has of a group."""
+        return memoryview(data)[:size_bytes]
+
+    def _count_unwritten(self, data: Buffer, header: GroupHeader) -> int:
+        """How many sectors of a group, alignment included, its write has not reached."""
+        # The header counts the sectors that are zero by content: more were never written.
+        return count_zero_sectors(0, [data]) - header.zero_sectors
 
     def _readable(self, offset: int, size: int) -> bytes:
         """Read for a search: a sector that cannot be read counts as zero."""
@@ -155,3 +168,20 @@ class GroupReader:
             return self._file.read_at(offset, SECTOR_SIZE).ljust(SECTOR_SIZE, b"\0")
         except OSError:
             return bytes(SECTOR_SIZE)
+
+
+class StampedGroupReader(GroupReader):
+    """Reads a file that is written lap after lap: what an earlier lap has left there is blank."""
+
+    def __init__(self, format: StampedFormat, file: File, file_id: int) -> None:
+        super().__init__(format, file, file_id)
+        self._lap = format.lap
+
+    def _is_blank(self, data: bytes) -> bool:
+        return is_blank(data, self._lap)
+
+    def _content(self, data: Buffer, size_bytes: int) -> memoryview:
+        return without_stamps(data, size_bytes)
+
+    def _count_unwritten(self, data: Buffer, header: GroupHeader) -> int:
+        return count_blank(data, self._lap)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import FileSystem
-from bookie_server.storage.disk.group import SECTOR_SIZE
+from bookie_server.storage.disk.stamps import SECTOR_SIZE
 from bookie_server.storage.identity.cookie_file import (
     COOKIE_NAME,
     STARTS_NAME,
@@ -18,7 +18,7 @@ from bookie_server.storage.identity.cookie_file import (
 )
 from bookie_server.storage.index.directory import NAME as INDEX_NAME
 from bookie_server.storage.index.header import FILE_MAGIC, parse_header
-from bookie_server.storage.journal.journal import (
+from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     file_ids,
     file_name,

@@ -24,12 +24,12 @@ from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import (
-    SECTOR_SIZE,
     GroupEnd,
     GroupFormat,
     encode_group,
 )
 from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
+from bookie_server.storage.disk.stamps import SECTOR_SIZE
 from bookie_server.storage.index.debris import clear
 from bookie_server.storage.index.delta import (
     IndexDelta,

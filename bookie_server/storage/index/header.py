@@ -6,7 +6,8 @@ import struct
 from dataclasses import astuple, dataclass
 
 from bookie_server.storage.disk.errors import StorageRefusedError
-from bookie_server.storage.disk.group import SECTOR_SIZE, is_signed, signed
+from bookie_server.storage.disk.group import is_signed, signed
+from bookie_server.storage.disk.stamps import SECTOR_SIZE
 
 FORMAT_VERSION = 2
 """2 has entries that replace damaged ones, rows that moved, and tombstones. An index of format 1 is read,

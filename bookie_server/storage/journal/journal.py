@@ -1,11 +1,14 @@
 """The journal: where an add becomes durable before it is acknowledged.
 
 A journal directory holds files ``{id:016x}.txn``: one header block and then groups, one per
-``fdatasync``. Files are written from front to back and never reused; they are filled with zeros
-ahead of use, because a sync into blocks that exist costs a third of one that extends the file, and
-so that what follows the last group is known to be zero. They have their full length from the start
+``fdatasync``. Files are written from front to back, and in blocks that exist, because a sync into those
+costs a third of one that extends the file. So a file is filled with zeros ahead of its first use, and when
+a checkpoint has made it needless it is kept for another *lap*, under another name: it gets a header and an
+id again, as if it were new. What a group did not reach is told by stamps, and by zeros in the first lap
+(see :mod:`bookie_server.storage.disk.stamps`). Files have their full length from the start
 and say so, hence a truncated one is noticed. The next file is prepared under another
-name and gets its header and its name only when it is needed.
+name and gets its header and its name only when it is needed. A process writes again only what it has filled
+itself: of the files that it found it knows nothing but what they say.
 
 *Every file that holds an acknowledged group is named by something durable elsewhere*, so that its loss
 is noticed: the first file of a process by the marks of every index (``open_storage`` commits them before
@@ -26,36 +29,34 @@ take nothing of the room that is kept for entries.
 
 from __future__ import annotations
 
-import struct
+import mmap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from bookie_server.core.records import JournalRecord
 from bookie_server.storage.disk.errors import StorageFailedError, is_no_room
 from bookie_server.storage.disk.files import ZEROS, File, FileSystem
-from bookie_server.storage.disk.group import (
-    CRC_SIZE,
-    GroupEnd,
-    GroupFormat,
-    encode_group,
-    is_signed,
-    signed,
+from bookie_server.storage.disk.group import GroupEnd, put_stamped_group
+from bookie_server.storage.disk.stamps import LAPS_MAX
+from bookie_server.storage.journal.journal_file import (
+    BLOCK_SIZE,
+    FORMAT_VERSION,
+    JournalFileHeader,
+    encode_file_header,
+    file_ids,
+    file_name,
+    stamped_format,
 )
 from bookie_server.storage.journal.record import Roll, encode_record
 from bookie_server.wire.buffer import Buffer
 from bookkeeper_metadata.foundation.measures import Durations
 
-SUFFIX = ".txn"
-BLOCK_SIZE = 4096
-FORMAT_VERSION = 2
-"""2 has roll records, which version 0.1 would take for damage; files of format 1 are read as they are."""
-FILE_MAGIC = b"BKJRNL\r\n"
-GROUP_MAGIC = b"BKJGROUP"
 PREPARED = "next.prepared"
-
-_HEADER = struct.Struct(">8sIHqq16sqqq")
+_PREPARE_AT = 0.75
+"""Part of the current file that is written before the next one is filled with zeros: by then one is mostly given back."""
+_ROOM_MIN, _ROOM_KEPT_MAX = 64 * 1024, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,57 +67,12 @@ class JournalPosition:
     end: GroupEnd
 
 
-@dataclass(frozen=True, slots=True)
-class JournalFileHeader:
-    """The first block of a journal file, in the order of its fields on disk."""
-
-    version: int
-    journal_index: int
-    file_id: int
-    size_bytes: int
-    """The file was this long before it got its name: a shorter one was truncated."""
-    instance_id: bytes
-    previous: GroupEnd
-    """The end of the last sound group in older files when this one was begun."""
-
-
-def group_format(instance_id: bytes) -> GroupFormat:
-    """The format of the groups in this bookie's journals."""
-    return GroupFormat(GROUP_MAGIC, BLOCK_SIZE, instance_id)
-
-
-def file_name(file_id: int) -> str:
-    """Sixteen hex digits, so that names sort as ids do."""
-    return f"{file_id:016x}{SUFFIX}"
-
-
-def file_ids(files: FileSystem, directory: str) -> list[int]:
-    """Ids of the journal files in ``directory``, ascending."""
-    names = (name.removesuffix(SUFFIX) for name in files.names(directory) if name.endswith(SUFFIX))
-    return sorted(int(name, 16) for name in names if len(name) == 16)
-
-
-def encode_file_header(header: JournalFileHeader) -> bytes:
-    """Encode the first block of a journal file."""
-    *fields, previous = astuple(header)
-    return signed(_HEADER.pack(FILE_MAGIC, *fields, *previous), BLOCK_SIZE)
-
-
-def parse_file_header(block: bytes) -> JournalFileHeader | None:
-    """Parse a file's first block; ``None`` if its checksum fails or anything behind it is not zero."""
-    if len(block) != BLOCK_SIZE or block[:8] != FILE_MAGIC or any(block[_HEADER.size + CRC_SIZE :]):
-        return None
-    if not is_signed(block, _HEADER.size):
-        return None
-    _, version, index, file_id, file_size, instance_id, *previous = _HEADER.unpack_from(block)
-    return JournalFileHeader(version, index, file_id, file_size, instance_id, GroupEnd(*previous))
-
-
 @dataclass(slots=True)
 class _OpenFile:
     """A journal file that has its header and its name."""
 
     file_id: int
+    lap: int
     file: File
     """The writer's."""
     filler: File
@@ -128,6 +84,15 @@ class _OpenFile:
     def close(self) -> None:
         self.file.close()
         self.filler.close()
+
+
+@dataclass(slots=True)
+class _NextFile:
+    """A file that has neither yet."""
+
+    file: File
+    zeroed: int
+    lap: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +119,6 @@ class Journal:
         self._files = files
         self._place = place
         self._clock_ms = clock_ms
-        self._format = group_format(place.instance_id)
         self._last = last
         self._offset = 0
         """Where the next group goes in the current file."""
@@ -165,7 +129,11 @@ class Journal:
         self._zeroing = threading.Lock()
         """Held by either thread while it writes beyond the zeroed part of the file."""
         self._preparing = threading.Lock()
-        self._prepared: tuple[File, int] | None = None
+        self._prepared: _NextFile | None = None
+        self._laps: dict[int, int] = {}
+        """Of files that are full, and may be written again once they are given back, by their ids."""
+        self._room = memoryview(b"")
+        """Where groups are put together: whole pages of memory, as a direct write wants it."""
         # Above files that the replay could not link, too: a name
         # taken twice would replace the older file.
         self._highest_id = max([last.file_id, *file_ids(files, place.directory)])
@@ -217,39 +185,65 @@ class Journal:
         with self._preparing:
             self._current.close()
             if self._prepared is not None:
-                self._prepared[0].close()
+                self._prepared.file.close()
+
+    def retire(self, retired: Sequence[int]) -> None:
+        """Take files back of which every record rests elsewhere, oldest first: one is kept for a next lap.
+
+        Called by the thread that checkpoints.
+
+        Raises:
+            OSError: some may be there still, which does no harm.
+        """
+        with self._preparing:
+            kept: _NextFile | None = None
+            for file_id in retired:
+                path, lap = f"{self.directory}/{file_name(file_id)}", self._laps.pop(file_id, 0)
+                is_wanted = kept is None and self._prepared is None and self._failure is None
+                if lap and is_wanted and self._rename_for_next(path):
+                    file = self._files.open(f"{self.directory}/{PREPARED}", writable=True)
+                    kept = _NextFile(file, self._place.file_size_bytes, lap + 1)
+                else:
+                    self._files.delete(path)
+            self._files.sync_dir(self.directory)
+            # Not before: with its old name back after a crash it would be a file of the journal.
+            self._prepared = self._prepared or kept
 
     def _write(self, body: Sequence[Buffer]) -> JournalPosition:
-        buffers, size = self._encode(body)
+        size = self._size_of(body)
         # Room is kept for the roll record. A group that is larger than a
         # file has to be written all the same, in a file of its own.
         limit = self._place.file_size_bytes - BLOCK_SIZE
         if self._offset > BLOCK_SIZE and self._offset + size > limit:
             self._roll()
-            # Its header names the file and the end before it, and the roll has changed both.
-            buffers, size = self._encode(body)
-        self._write_durably(buffers, size)
+        self._write_durably(body, size)
         # Not before the sync: marks and the next group's header name this end as durable.
         self._offset += size
         self._last = GroupEnd(self._current.file_id, self._offset, self._last.sequence + 1)
         return JournalPosition(self.index, self._last)
 
-    def _encode(self, body: Sequence[Buffer]) -> tuple[list[Buffer], int]:
-        return encode_group(self._format, self._current.file_id, self._last, body)
+    def _size_of(self, body: Sequence[Buffer]) -> int:
+        return self._format.size_of(sum(map(len, body)))
 
-    def _write_durably(self, buffers: Sequence[Buffer], size: int) -> None:
+    def _write_durably(self, body: Sequence[Buffer], size: int) -> None:
         """Write a group where the current file's groups end, and sync it."""
         started_s = time.perf_counter()
         current, end = self._current, self._offset + size
+        if len(self._room) < size:
+            self._room = memoryview(mmap.mmap(-1, max(size, 2 * len(self._room), _ROOM_MIN)))
+        group = self._room[:size]
+        put_stamped_group(group, self._format, current.file_id, self._last, body)
         # Beyond the zeroed part the other thread may be writing: its zeros must not hit the group.
         # Within a file that part only grows, so it is safe to look at its end without the lock.
         if end > current.zeroed:
             with self._zeroing:
-                current.file.write_at(self._offset, buffers)
+                current.file.write_at(self._offset, [group])
                 current.zeroed = max(current.zeroed, end)
         else:
-            current.file.write_at(self._offset, buffers)
+            current.file.write_at(self._offset, [group])
         current.file.sync()
+        if len(self._room) > _ROOM_KEPT_MAX:
+            self._room = memoryview(b"")
         self.syncs.add(time.perf_counter() - started_s)
         self.written_bytes += size
 
@@ -260,27 +254,37 @@ class Journal:
         with self._preparing:
             begun = self._begin_file()
             # The chain leads past this group: the new file's header names the end before it.
-            self._write_durably(*self._encode([encode_record(Roll(begun.file_id))]))
+            record = [encode_record(Roll(begun.file_id))]
+            self._write_durably(record, self._size_of(record))
+            # One that a large group has made longer than the others goes, like those of earlier processes.
+            is_usual = self._current.file.size() == self._place.file_size_bytes
+            if is_usual and self._current.lap < LAPS_MAX:
+                self._laps[self._current.file_id] = self._current.lap
             self._current.close()
             self._enter(begun)
 
     def _begin_file(self) -> _OpenFile:
         """Begin a new file; its name and header are durable before any group is written to it."""
         temporary = f"{self.directory}/{PREPARED}"
-        if self._prepared is None:
+        following = self._prepared
+        if following is None:
             file = self._create_next()
             zeroed = self._fill_chunk(file, 0) if self._has_spare() else 0
-        else:
-            file, zeroed = self._prepared
+            following = _NextFile(file, zeroed)
         # Header, sync, name, in this order: the replay takes a named file without
         # a sound header for damage, since no crash leaves one.
         file_id = max(self._clock_ms(), self._highest_id + 1)
-        size, instance_id = self._place.file_size_bytes, self._place.instance_id
         header = JournalFileHeader(
-            FORMAT_VERSION, self.index, file_id, size, instance_id, self._last
+            version=FORMAT_VERSION,
+            journal_index=self.index,
+            file_id=file_id,
+            size_bytes=self._place.file_size_bytes,
+            instance_id=self._place.instance_id,
+            previous=self._last,
+            lap=following.lap,
         )
-        file.write_at(0, [encode_file_header(header)])
-        file.sync()
+        following.file.write_at(0, [encode_file_header(header)])
+        following.file.sync()
         path = f"{self.directory}/{file_name(file_id)}"
         self._files.rename(temporary, path)
         self._files.sync_dir(self.directory)
@@ -288,11 +292,13 @@ class Journal:
         self._highest_id = file_id
         filler = self._files.open(path, writable=True)
         # Where there was no room nothing is zeroed, and zeros must never go over the header.
-        return _OpenFile(file_id, file, filler, max(zeroed, BLOCK_SIZE))
+        zeroed = max(following.zeroed, BLOCK_SIZE)
+        return _OpenFile(file_id, following.lap, following.file, filler, zeroed)
 
     def _enter(self, begun: _OpenFile) -> None:
         """Write to a new file from now on."""
         self._current = begun
+        self._format = stamped_format(self._place.instance_id, begun.lap)
         # The header carries the chain over; the file's groups follow the header.
         self._last = GroupEnd(begun.file_id, BLOCK_SIZE, self._last.sequence)
         self._offset = BLOCK_SIZE
@@ -315,28 +321,38 @@ class Journal:
             return True
 
     def _prepare_next(self) -> bool:
-        """Add a chunk of zeros to the next file once this one is half full."""
+        """Add a chunk of zeros to the next file if it is time and none was given back."""
         with self._preparing:
             limit = self._place.file_size_bytes
             # A journal that is hardly written keeps no second file.
-            if self._offset < limit // 2 or not self._has_spare():
+            if self._offset < _PREPARE_AT * limit or not self._has_spare():
                 return False
             if self._prepared is None:
                 try:
-                    self._prepared = self._create_next(), 0
+                    self._prepared = _NextFile(self._create_next(), 0)
                 except OSError as cause:
                     if is_no_room(cause):
                         return False
                     raise
-            file, before = self._prepared
+            following = self._prepared
+            before = following.zeroed
             if before >= limit:
                 return False
             # One chunk a call: a sync of the whole file would
             # compete with the groups' syncs for long.
-            zeroed = self._fill_chunk(file, before)
-            file.sync()
-            self._prepared = file, zeroed
-            return zeroed > before
+            following.zeroed = self._fill_chunk(following.file, before)
+            following.file.sync()
+            return following.zeroed > before
+
+    def _rename_for_next(self, path: str) -> bool:
+        """Whether there was room for another name."""
+        try:
+            self._files.rename(path, f"{self.directory}/{PREPARED}")
+        except OSError as cause:
+            if is_no_room(cause):
+                return False
+            raise
+        return True
 
     def _create_next(self) -> File:
         """Create a file of its final length, most of it still a hole."""

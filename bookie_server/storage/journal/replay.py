@@ -3,7 +3,7 @@
 Groups form one chain across files: each names the end of the one before and carries the next
 sequence. What is found where the chain breaks decides:
 
-* the rest is zero: the clean end;
+* the rest is blank, which is zero or of an earlier lap: the clean end;
 * the last place holds a torn write: it was never acknowledged, it is dropped;
 * a place holds debris, but the next file begins, or the next group continues, exactly behind the
   last sound group: the debris is what an earlier crash left, nothing is missing;
@@ -23,14 +23,15 @@ from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
-from bookie_server.storage.journal.journal import (
+from bookie_server.storage.disk.group_reader import Place, PlaceKind
+from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     FORMAT_VERSION,
-    JournalPosition,
+    JournalFileHeader,
     file_ids,
     file_name,
-    group_format,
+    group_reader,
     parse_file_header,
 )
 from bookie_server.storage.journal.record import MalformedBodyError, Roll, decode_records
@@ -118,8 +119,8 @@ class Replay:
         self._settle_debris(is_last=True)
 
     def _groups_of(self, file: File, file_id: int, path: str) -> Iterator[ReplayedGroup]:
-        reader = GroupReader(group_format(self._instance_id), file, file_id)
-        self._read_file_header(file, file_id, path)
+        header = self._read_file_header(file, file_id, path)
+        reader = group_reader(file, file_id, self._instance_id, header)
         offset = BLOCK_SIZE
         if file_id == self._mark.file_id:
             offset = self._mark.offset
@@ -149,17 +150,18 @@ class Replay:
                 return
             place = behind
 
-    def _read_file_header(self, file: File, file_id: int, path: str) -> None:
+    def _read_file_header(self, file: File, file_id: int, path: str) -> JournalFileHeader | None:
+        """The file's header, unless it is damaged; that it does not fit is damage as well."""
         try:
             block = file.read_at(0, BLOCK_SIZE)
         except OSError as cause:
             self._damage(path, 0, f"file header unreadable: {cause}")
-            return
+            return None
         header = parse_file_header(block)
         if header is None:
             # A file gets its name only after its header was synced: this is no crash's trace.
             self._damage(path, 0, "file header damaged")
-            return
+            return None
         # The header is signed: what does not fit here was written on purpose, and is not damage.
         if header.version > FORMAT_VERSION:
             raise StorageRefusedError(path, f"journal format {header.version} is newer than ours")
@@ -171,13 +173,14 @@ class Replay:
             )
         if header.file_id != file_id:
             self._damage(path, 0, f"file was renamed from {header.file_id:016x}")
-            return
+            return header
         if file.size() < header.size_bytes:
             self._damage(path, file.size(), f"file was truncated from {header.size_bytes} bytes")
         # The chain begins at the mark: what the header of its
         # file names may have been deleted since.
         if file_id != self._mark.file_id:
             self._continue_at(header.previous, path, "file header")
+        return header
 
     def _link(self, place: Place, path: str) -> None:
         """Check that the group continues the chain, and make it the chain's new end."""

@@ -23,6 +23,7 @@ from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.overlay import OverlayFileSystem
 from bookie_server.storage.identity.doubt import mark_doubtful
 from bookie_server.storage.index import directory as index_directory
+from bookie_server.storage.journal.journal import PREPARED
 from tests.bookie_server.storage.crash_judge import CrashJudge, facts_of
 from tests.simulation.kit.crash_states import CrashStates
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
@@ -122,6 +123,21 @@ def checkpoint(states: CrashStates, random: Random) -> None:
         for number in range(5):
             model.checkpoint()
             model.write(a_group(model, random, number))
+
+
+def laps(states: CrashStates, random: Random) -> None:
+    """Groups and checkpoints until journal files are written again, and through two laps of them."""
+    model = lived(tiny(1 + (not random.randrange(4)), 1), random, 0)
+    judge = CrashJudge(states, model)
+    number = 0
+    while number < 40:
+        if number > 12 and model.files.before_step is None:
+            model.files.before_step = judge.look
+        model.write(a_group(model, random, number))
+        if random.randrange(2):
+            model.checkpoint()
+        number += 1
+    assert model.files.log.count(("create", f"/journal0/{PREPARED}")) < 6, "most are written again"
 
 
 def snapshot(states: CrashStates, random: Random) -> None:

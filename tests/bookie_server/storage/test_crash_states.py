@@ -30,6 +30,7 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.roll: 4,
     histories.lost_journal: 2,
     histories.checkpoint: 6,
+    histories.laps: 4,
     histories.snapshot: 1,
     histories.replay: 4,
     histories.deletion: 4,

@@ -207,7 +207,7 @@ def test_preparing_takes_none_of_the_room_that_is_kept_for_entries() -> None:
     spare = 10 * BLOCK_SIZE
     journal, files = journal_with(14 * BLOCK_SIZE, spare)
 
-    for entry_id in range(9):
+    for entry_id in range(11):
         journal.write_group([Add(run_of(1, [entry_id]))])
         while journal.prepare():
             assert files.free_space("/j").free_bytes >= spare
@@ -215,7 +215,7 @@ def test_preparing_takes_none_of_the_room_that_is_kept_for_entries() -> None:
 
 def test_a_next_file_that_finds_no_room_frees_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     journal, files = journal_with(100 * BLOCK_SIZE)
-    for entry_id in range(9):
+    for entry_id in range(12):
         journal.write_group([Add(run_of(1, [entry_id]))])
     monkeypatch.setattr(journal, "_zero_ahead", lambda: False)
     files.fail_at = {files.steps + 1: errno.ENOSPC}

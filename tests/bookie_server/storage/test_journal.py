@@ -10,7 +10,8 @@ import pytest
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
+from bookie_server.storage.journal.journal import Journal, JournalPlace
+from bookie_server.storage.journal.journal_file import file_ids
 from bookie_server.storage.journal.record import (
     MalformedBodyError,
     Roll,

@@ -18,7 +18,7 @@ from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey, Tombs
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.journal.journal import file_name
+from bookie_server.storage.journal.journal_file import file_name
 from tests.simulation.kit.files import SimFileSystem
 from tests.simulation.kit.storage_model import READ_SIZE, Model, open_small, read_all, run_of
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.storage.journal.journal import (
+from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     JournalFileHeader,
     encode_file_header,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from bookie_server.bookie import Bookie
 from bookie_server.core.absence import status_of_absence
-from bookie_server.storage.checkpoint import _delete_below
+from bookie_server.storage.checkpoint import _retire_below
 from bookie_server.storage.recovery import _Recovery
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from tests.simulation.kit import kills
@@ -88,7 +88,7 @@ mutant(
     "journal_deleted_too_early",
     "a checkpoint deletes journal files beyond its marks (Apache #3329, #1255)",
     "S2",
-).edit(_delete_below, {"id < mark.file_id": "id <= mark.file_id"})
+).edit(_retire_below, {"id < mark.file_id": "id <= mark.file_id"})
 
 for _mutant in (*mutants_of_space.MUTANTS.values(), *mutants_of_healing.MUTANTS.values()):
     MUTANTS.add(_mutant)

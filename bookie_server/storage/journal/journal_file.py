@@ -1,0 +1,103 @@
+"""The file format of the journal: names, the block in front, and the groups behind it.
+
+A file is ``{id:016x}.txn``: one header block and then groups. Of format 3 the groups are stamped, since such a file
+is written lap after lap (see :mod:`bookie_server.storage.disk.stamps`); each lap has another id. Those of
+formats 1 and 2 were filled with zeros and written once.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import (
+    CRC_SIZE,
+    GroupEnd,
+    GroupFormat,
+    StampedFormat,
+    is_signed,
+    signed,
+)
+from bookie_server.storage.disk.group_reader import GroupReader, StampedGroupReader
+
+SUFFIX = ".txn"
+BLOCK_SIZE = 4096
+FORMAT_VERSION = 3
+"""2 has roll records, which version 0.1 would take for damage; 3 has stamps. Files of 1 and 2 are read as they are."""
+_STAMPED_SINCE = 3
+FILE_MAGIC = b"BKJRNL\r\n"
+_ZEROED_MAGIC = b"BKJGROUP"
+_STAMPED_MAGIC = b"BKJGRP3\n"
+
+_HEADER = struct.Struct(">8sIHqq16sqqq")
+_LAP = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFileHeader:
+    """The first block of a journal file, in the order of its fields on disk."""
+
+    version: int
+    journal_index: int
+    file_id: int
+    size_bytes: int
+    """The file was this long before it got its name: a shorter one was truncated."""
+    instance_id: bytes
+    previous: GroupEnd
+    """The end of the last sound group in older files when this one was begun."""
+    lap: int = 0
+    """How often the file was begun; the first time it is 1. Not told before format 3."""
+
+
+def stamped_format(instance_id: bytes, lap: int) -> StampedFormat:
+    """The format of the groups of a file that is begun for the ``lap``-th time."""
+    return StampedFormat(_STAMPED_MAGIC, BLOCK_SIZE, instance_id, lap)
+
+
+def group_reader(
+    file: File, file_id: int, instance_id: bytes, header: JournalFileHeader | None
+) -> GroupReader:
+    """The reader of a file's groups; ``None`` for the header that cannot be read."""
+    zeroed = GroupReader(GroupFormat(_ZEROED_MAGIC, BLOCK_SIZE, instance_id), file, file_id)
+    if header is not None and header.version < _STAMPED_SINCE:
+        return zeroed
+    # Without its header a file is damaged, whatever its groups say; what they hold is read all the same.
+    lap = header.lap if header is not None else 1
+    if header is None and zeroed.next_valid(BLOCK_SIZE) is not None:
+        return zeroed
+    return StampedGroupReader(stamped_format(instance_id, lap), file, file_id)
+
+
+def file_name(file_id: int) -> str:
+    """Sixteen hex digits, so that names sort as ids do."""
+    return f"{file_id:016x}{SUFFIX}"
+
+
+def file_ids(files: FileSystem, directory: str) -> list[int]:
+    """Ids of the journal files in ``directory``, ascending."""
+    names = (name.removesuffix(SUFFIX) for name in files.names(directory) if name.endswith(SUFFIX))
+    return sorted(int(name, 16) for name in names if len(name) == 16)
+
+
+def encode_file_header(header: JournalFileHeader) -> bytes:
+    """Encode the first block of a journal file."""
+    *fields, previous, lap = astuple(header)
+    packed = _HEADER.pack(FILE_MAGIC, *fields, *previous)
+    if header.version >= _STAMPED_SINCE:
+        packed += _LAP.pack(lap)
+    return signed(packed, BLOCK_SIZE)
+
+
+def parse_file_header(block: bytes) -> JournalFileHeader | None:
+    """Parse a file's first block; ``None`` if its checksum fails or anything behind it is not zero."""
+    if len(block) != BLOCK_SIZE or block[:8] != FILE_MAGIC:
+        return None
+    _, version, index, file_id, file_size, instance_id, *previous = _HEADER.unpack_from(block)
+    size = _HEADER.size + (_LAP.size if version >= _STAMPED_SINCE else 0)
+    if any(block[size + CRC_SIZE :]) or not is_signed(block, size):
+        return None
+    lap = _LAP.unpack_from(block, _HEADER.size)[0] if version >= _STAMPED_SINCE else 0
+    return JournalFileHeader(
+        version, index, file_id, file_size, instance_id, GroupEnd(*previous), lap
+    )

@@ -1,0 +1,304 @@
+"""Journal files that are written lap after lap: what an earlier lap left there is nobody's, and no damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bookie_server.core.records import Add, Drop, Fence, MasterKey, Replace, Tombstone
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.disk.stamps import SECTOR_SIZE
+from bookie_server.storage.journal.journal import PREPARED, Journal, JournalPlace
+from bookie_server.storage.journal.journal_file import (
+    BLOCK_SIZE,
+    file_ids,
+    file_name,
+    parse_file_header,
+)
+from bookie_server.storage.journal.replay import ORIGIN, Replay
+from bookie_server.wire.record import Run, parse_run
+from tests.doubles.records import records
+from tests.simulation.kit.files import SimFileSystem
+from tests.simulation.kit.storage_model import INSTANCE, records_of, run_of
+
+FILE_SIZE = 8 * BLOCK_SIZE
+PLACE = JournalPlace(
+    directory="/j",
+    index=0,
+    instance_id=INSTANCE,
+    file_size_bytes=FILE_SIZE,
+    zero_chunk_bytes=BLOCK_SIZE,
+)
+
+
+class Lapped:
+    """A journal in its third file, which was its first one before."""
+
+    def __init__(self, lap: int = 2) -> None:
+        self.files = SimFileSystem()
+        self.journal = Journal(self.files, PLACE, lambda: 1, ORIGIN)
+        self.entry_id = 0
+        self.promised: dict[int, bytes] = {}
+        self.mark = self.journal.position.end
+        while lap > 1:
+            self.fill_a_file()
+            if self.older:
+                self.journal.retire(self.older)
+                lap -= 1
+        self.fill_a_file()
+
+    @property
+    def older(self) -> list[int]:
+        """The files that a checkpoint would give back now."""
+        return [id for id in file_ids(self.files, "/j") if id < self.mark.file_id]
+
+    def write(self, size: int) -> None:
+        self.last = run = random_run(self.entry_id, size)
+        self.entry_id += 1
+        self.mark_before = self.journal.position.end
+        self.journal.write_group([Add(run)])
+        self.promised |= records_of(run)
+
+    def fill_a_file(self) -> None:
+        file_id = self.mark.file_id
+        while self.journal.position.end.file_id == file_id:
+            self.write(3000 + self.entry_id % 7)
+            self.journal.prepare()
+        # As behind a checkpoint: what is older rests elsewhere.
+        self.promised.clear()
+        self.mark = self.journal.position.end
+
+    @property
+    def path(self) -> str:
+        return f"/j/{file_name(self.mark.file_id)}"
+
+    def replayed(self, files: SimFileSystem) -> tuple[Replay, dict[int, bytes]]:
+        return replayed(files, self.mark)
+
+
+def replayed(files: SimFileSystem, mark: GroupEnd) -> tuple[Replay, dict[int, bytes]]:
+    replay = Replay(files, "/j", 0, INSTANCE, mark)
+    found: dict[int, bytes] = {}
+    for group in replay.groups():
+        for record in group.records:
+            assert isinstance(record, Add)
+            found |= records_of(record.run)
+    return replay, found
+
+
+def random_run(entry_id: int, size: int) -> Run:
+    """An entry whose sectors are like those of no other."""
+    return parse_run(records([Random(entry_id).randbytes(size)], entry_id))
+
+
+def fates_of(fates: tuple[str, ...]) -> Iterator[str]:
+    yield from fates
+
+
+def test_files_are_written_again_and_not_filled_with_zeros_again() -> None:
+    lapped = Lapped(lap=3)
+    begin, groups = lapped.files.steps, lapped.entry_id
+
+    for _ in range(5):
+        lapped.journal.retire(lapped.older)
+        lapped.fill_a_file()
+
+    steps = [operation for operation, _ in lapped.files.log[begin:]]
+    assert "create" not in steps
+    # Each group, and in each file the header and the record that ends it.
+    assert steps.count("write") == lapped.entry_id - groups + 2 * 5
+    header = parse_file_header(bytes(lapped.files.content(lapped.path)[:BLOCK_SIZE]))
+    assert header is not None
+    assert header.lap > 4
+    assert lapped.replayed(lapped.files.copy())[0].report.damage == []
+
+
+@pytest.mark.parametrize("lap", [1, 2, 5])
+@pytest.mark.parametrize("size", [10, 1500, 2900])
+@pytest.mark.conformance("S8")
+def test_no_power_loss_within_a_group_is_taken_for_damage_or_takes_more_than_it(
+    lap: int, size: int
+) -> None:
+    """Whichever of its sectors have reached the disk: all of the subsets."""
+    lapped = Lapped(lap)
+    lapped.write(100)
+    lapped.write(2000)
+    promised = dict(lapped.promised)
+    # When the power goes between the write of a third group and its sync.
+    lapped.files.crash_at = lapped.files.steps + 1
+    with pytest.raises(BaseException, match="sync"):
+        lapped.write(size)
+    lost = lapped.last
+    unsynced = 8
+
+    torn = 0
+    for fates in product(("keep", "drop"), repeat=unsynced):
+        draw = fates_of(fates)
+        image = lapped.files.crash(Random(0), lambda _, draw=draw: next(draw))  # type: ignore[misc]
+        replay, found = lapped.replayed(image)
+        assert replay.report.damage == [], fates
+        assert found in (promised, promised | records_of(lost)), fates
+        torn += replay.report.groups_torn
+    assert torn > 2 ** (unsynced - 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lap", [1, 3])
+@pytest.mark.conformance("S1")
+def test_no_flipped_bit_of_what_is_promised_is_taken_for_a_torn_write(lap: int) -> None:
+    lapped = Lapped(lap)
+    lapped.write(700)
+    lapped.write(1300)
+    end, rng = lapped.journal.position.end.offset, Random(lap)
+    for offset in range(end + SECTOR_SIZE):
+        files = lapped.files.copy()
+        files.content(lapped.path)[offset] ^= 1 << rng.randrange(8)
+
+        replay, found = lapped.replayed(files)
+
+        assert found.items() <= lapped.promised.items(), offset
+        assert found == lapped.promised or replay.report.damage, offset
+
+
+@pytest.mark.parametrize("lap", [1, 3])
+@pytest.mark.parametrize("garbage", [b"\xff", b"\x5a", b"BKJGRP3\n"])
+@pytest.mark.conformance("S1")
+def test_a_damaged_header_of_the_last_group_is_not_taken_for_the_end(
+    lap: int, garbage: bytes
+) -> None:
+    lapped = Lapped(lap)
+    lapped.write(700)
+    lapped.write(1300)
+    at = lapped.mark_before.offset
+    for size in (9, 72, 508, 512):
+        files = lapped.files.copy()
+        files.content(lapped.path)[at : at + size] = (garbage * 512)[:size]
+
+        assert lapped.replayed(files)[0].report.damage, size
+
+
+@pytest.mark.conformance("S1")
+def test_a_group_that_went_back_to_an_earlier_lap_is_missed_by_the_one_behind_it() -> None:
+    lapped = Lapped(3)
+    lapped.write(700)
+    begin, before = lapped.journal.position.end.offset, bytes(lapped.files.content(lapped.path))
+    lapped.write(1300)
+    end = lapped.journal.position.end.offset
+    lapped.write(700)
+    for reverted in (range(begin, end, SECTOR_SIZE), [begin], [begin + SECTOR_SIZE]):
+        files = lapped.files.copy()
+        for at in reverted:
+            files.content(lapped.path)[at : at + SECTOR_SIZE] = before[at : at + SECTOR_SIZE]
+
+        assert lapped.replayed(files)[0].report.damage
+
+
+def test_the_last_groups_sector_of_an_earlier_lap_is_a_torn_write() -> None:
+    """What no format can tell: the disk said that it has the sector, and has the one before it."""
+    lapped = Lapped(3)
+    lapped.write(700)
+    promised = dict(lapped.promised)
+    begin, before = lapped.journal.position.end.offset, bytes(lapped.files.content(lapped.path))
+    lapped.write(1300)
+    at = begin + SECTOR_SIZE
+    lapped.files.content(lapped.path)[at : at + SECTOR_SIZE] = before[at : at + SECTOR_SIZE]
+
+    replay, found = lapped.replayed(lapped.files)
+
+    assert (replay.report.groups_torn, replay.report.damage, found) == (1, [], promised)
+
+
+def test_groups_behind_a_damaged_file_header_are_read_all_the_same() -> None:
+    lapped = Lapped(3)
+    lapped.write(700)
+    lapped.write(1300)
+    lapped.files.content(lapped.path)[20] ^= 1
+
+    replay, found = lapped.replayed(lapped.files)
+
+    assert replay.report.damage
+    assert found == lapped.promised
+
+
+def test_a_file_is_not_written_again_before_its_old_name_is_durably_gone() -> None:
+    lapped = Lapped(1)
+    lapped.fill_a_file()
+    before = lapped.files.steps
+    lapped.journal.retire(lapped.older[:1])
+
+    renamed = lapped.files.log[before:]
+    assert renamed == [("rename", f"/j/{PREPARED}"), ("sync_dir", "/j")]
+    lapped.fill_a_file()
+    assert lapped.replayed(lapped.files.copy())[0].report.damage == []
+
+
+def test_one_file_is_kept_and_the_others_are_given_back() -> None:
+    lapped = Lapped(1)
+    for _ in range(3):
+        lapped.fill_a_file()
+    assert len(lapped.older) > 2
+
+    lapped.journal.retire(lapped.older)
+
+    assert lapped.files.names("/j") == [file_name(lapped.mark.file_id), PREPARED]
+    lapped.journal.close()
+
+
+def test_a_file_of_an_earlier_process_is_not_written_again() -> None:
+    lapped = Lapped(1)
+    lapped.fill_a_file()
+    lapped.journal.close()
+    again = Journal(lapped.files, PLACE, lambda: 1, lapped.journal.position.end)
+
+    again.retire([*lapped.older, lapped.mark.file_id])
+
+    assert lapped.files.names("/j") == [file_name(again.position.end.file_id)]
+
+
+def test_a_file_that_a_large_group_has_made_longer_is_not_written_again() -> None:
+    lapped = Lapped(1)
+    lapped.write(2 * FILE_SIZE)
+    grown = lapped.journal.position.end.file_id
+    lapped.write(10)
+    assert len(lapped.files.content(f"/j/{file_name(grown)}")) > FILE_SIZE
+
+    lapped.journal.retire([grown])
+
+    assert PREPARED not in lapped.files.names("/j")
+
+
+def test_a_closed_journal_keeps_nothing() -> None:
+    lapped = Lapped(1)
+    lapped.fill_a_file()
+    lapped.journal.close()
+
+    lapped.journal.retire(lapped.older)
+
+    assert lapped.files.names("/j") == [file_name(lapped.mark.file_id)]
+
+
+def test_journals_of_format_2_are_read(repository: Path) -> None:
+    """Written by the last version that filled every file with zeros; the second file follows a roll record."""
+    directory = str(repository / "tests/golden/v2/journal")
+    replay = Replay(RealFileSystem(), directory, 0, b"golden-bookie-id", ORIGIN)
+
+    groups = [group.records for group in replay.groups()]
+
+    assert replay.report.damage == []
+    key, add = groups[0]
+    assert key == MasterKey(7, b"k" * 20)
+    assert isinstance(add, Add)
+    assert records_of(add.run) == records_of(run_of(7, range(3), size=300))
+    replaced, fence = groups[1]
+    assert isinstance(replaced, Replace)
+    assert records_of(replaced.run) == records_of(run_of(7, [1], size=300, salt=1))
+    assert fence == Fence(7)
+    striped, drop, tombstone = groups[2]
+    assert isinstance(striped, Add)
+    assert list(striped.run.entry_ids) == [0, 2, 4]
+    assert (drop, tombstone) == (Drop(11), Tombstone(21, 22))
