@@ -26,7 +26,7 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.journal.journal_file import JournalPosition
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import ListRequest

@@ -34,8 +34,7 @@ from bookie_server.reads.reader import Reader
 from bookie_server.reads.verifying import Verifier
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.journal.journal import JournalPosition
-from bookie_server.storage.journal.journal_file import BLOCK_SIZE
+from bookie_server.storage.journal.journal_file import BLOCK_SIZE, JournalPosition
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import (
     EntryList,

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 
 from bookie_server.core.effects import Persist
 from bookie_server.core.records import Add, Replace
-from bookie_server.storage.journal.journal import Journal, JournalPosition
+from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.journal.journal_file import JournalPosition
 
 GroupDone = Callable[[Sequence[Persist], JournalPosition], None]
 GroupFailed = Callable[[Sequence[Persist], Exception], None]

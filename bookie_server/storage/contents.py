@@ -31,7 +31,7 @@ from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import Moved
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
-from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.journal.journal_file import JournalPosition
 from bookie_server.storage.logs.write_cache import WriteCache, detached
 from bookie_server.storage.placement import Placement
 from bookie_server.storage.read_plan import ReadPlan, plan_of

@@ -15,6 +15,8 @@ import pytest
 
 from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
+from bookie_server.storage.disk.stamps import SECTOR_SIZE
+from bookie_server.storage.journal.journal_file import BLOCK_SIZE
 from bookie_server.wire.messages import EntryList, ReadReply, ReadRequest, Status
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
@@ -23,7 +25,6 @@ from tests.integration.processes import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-SECTOR = 512
 COUNT = 50
 
 
@@ -116,10 +117,10 @@ def test_a_torn_journal_tail_is_dropped_and_absence_behind_it_is_proof(
     settle_on(bk, bookie, writer.ledger_id, COUNT + 1)
     bookie.kill()
     journal = journal_of(bookie)
-    end = len(journal.read_bytes().rstrip(b"\0"))
+    begin = (len(journal.read_bytes().rstrip(b"\0")) - 1) // BLOCK_SIZE * BLOCK_SIZE
     with journal.open("r+b") as file:
-        file.seek(end - end % SECTOR - SECTOR)
-        file.write(bytes(2 * SECTOR))
+        file.seek(begin + 3 * SECTOR_SIZE)
+        file.write(bytes(2 * SECTOR_SIZE))
 
     # when it starts again
     restart(bk, bookie, writer.ledger_id)

@@ -44,6 +44,7 @@ from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     FORMAT_VERSION,
     JournalFileHeader,
+    JournalPosition,
     encode_file_header,
     file_ids,
     file_name,
@@ -57,14 +58,6 @@ PREPARED = "next.prepared"
 _PREPARE_AT = 0.75
 """Part of the current file that is written before the next one is filled with zeros: by then one is mostly given back."""
 _ROOM_MIN, _ROOM_KEPT_MAX = 64 * 1024, 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class JournalPosition:
-    """The end of a group: everything of this journal up to here is durable."""
-
-    journal_index: int
-    end: GroupEnd
 
 
 @dataclass(slots=True)
@@ -206,7 +199,7 @@ class Journal:
                 else:
                     self._files.delete(path)
             self._files.sync_dir(self.directory)
-            # Not before: with its old name back after a crash it would be a file of the journal.
+            # Not before: a crash may give it its old name back, and then it must be what it was.
             self._prepared = self._prepared or kept
 
     def _write(self, body: Sequence[Buffer]) -> JournalPosition:

@@ -35,6 +35,14 @@ _LAP = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
+class JournalPosition:
+    """The end of a group: everything of this journal up to here is durable."""
+
+    journal_index: int
+    end: GroupEnd
+
+
+@dataclass(frozen=True, slots=True)
 class JournalFileHeader:
     """The first block of a journal file, in the order of its fields on disk."""
 

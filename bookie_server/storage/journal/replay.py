@@ -24,11 +24,11 @@ from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.group_reader import Place, PlaceKind
-from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     FORMAT_VERSION,
     JournalFileHeader,
+    JournalPosition,
     file_ids,
     file_name,
     group_reader,

@@ -166,7 +166,9 @@ def test_no_flipped_bit_of_what_is_promised_is_taken_for_a_torn_write(lap: int) 
 
 
 @pytest.mark.parametrize("lap", [1, 3])
-@pytest.mark.parametrize("garbage", [b"\xff", b"\x5a", b"BKJGRP3\n"])
+@pytest.mark.parametrize(
+    "garbage", [b"\xff", b"\x5a", b"BKJGRP3\n"], ids=["ones", "mixed", "magic"]
+)
 @pytest.mark.conformance("S1")
 def test_a_damaged_header_of_the_last_group_is_not_taken_for_the_end(
     lap: int, garbage: bytes
