@@ -16,12 +16,12 @@ from bookie_server.core.presence import Presence
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.descriptors import is_shortage
 from bookie_server.storage.disk.files import FileSystem
-from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.logs.entry_log import file_name
 from bookie_server.storage.logs.rows import Block, Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.storage.stored import Stored, size_bytes_of
 from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.digest import crc32c_of
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.record import (
     LENGTH_SIZE,

@@ -14,9 +14,11 @@ import struct
 import zlib
 from abc import ABC, abstractmethod
 
+import numpy as np
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c_value
 
+from bookie_server.wire.buffer import Buffer
 from bookkeeper_metadata.model import DigestType
 
 MASTER_KEY_SIZE = 20
@@ -25,6 +27,16 @@ MASTER_KEY_SIZE = 20
 def crc32c(data: bytes) -> int:
     """CRC-32C (Castagnoli) of ``data``: the checksum of all our own formats."""
     return int(crc32c_value(data))
+
+
+def crc32c_of(buffer: Buffer | np.ndarray, checksum: int = 0) -> int:
+    """CRC-32C of ``buffer`` behind ``checksum``, without copying memoryviews.
+
+    The C library refuses memoryviews but takes numpy arrays over the same memory.
+    """
+    if not isinstance(buffer, bytes):
+        buffer = np.frombuffer(buffer, np.uint8)
+    return int(crc32c_extend(checksum, buffer))
 
 
 def master_key(password: bytes) -> bytes:
@@ -44,10 +56,10 @@ class Digest(ABC):
     """Bytes the digest takes between header and payload."""
 
     @abstractmethod
-    def compute(self, header: bytes, payload: bytes) -> bytes:
+    def compute(self, header: bytes, payload: Buffer) -> bytes:
         """The ``size`` bytes stored after ``header``."""
 
-    def verifies(self, header: bytes, stored: bytes, payload: bytes) -> bool:
+    def verifies(self, header: bytes, stored: bytes, payload: Buffer) -> bool:
         """Whether ``stored`` is the digest of ``header`` and ``payload``."""
         return hmac.compare_digest(self.compute(header, payload), stored)
 
@@ -59,12 +71,12 @@ class Crc32cDigest(Digest):
     size = 4
     _pack = struct.Struct(">I").pack
 
-    def compute(self, header: bytes, payload: bytes) -> bytes:
-        return self._pack(crc32c_extend(crc32c_value(header), payload))
+    def compute(self, header: bytes, payload: Buffer) -> bytes:
+        return self._pack(crc32c_of(payload, crc32c_value(header)))
 
-    def verifies(self, header: bytes, stored: bytes, payload: bytes) -> bool:
+    def verifies(self, header: bytes, stored: bytes, payload: Buffer) -> bool:
         # There is no secret to guard here, so a plain comparison does for every entry that passes.
-        return bool(self._pack(crc32c_extend(crc32c_value(header), payload)) == stored)
+        return bool(self._pack(crc32c_of(payload, crc32c_value(header))) == stored)
 
 
 class Crc32Digest(Digest):
@@ -74,7 +86,7 @@ class Crc32Digest(Digest):
     size = 8
     _pack = struct.Struct(">Q").pack
 
-    def compute(self, header: bytes, payload: bytes) -> bytes:
+    def compute(self, header: bytes, payload: Buffer) -> bytes:
         return self._pack(zlib.crc32(payload, zlib.crc32(header)))
 
 
@@ -87,8 +99,8 @@ class HmacDigest(Digest):
     def __init__(self, password: bytes) -> None:
         self._key = hashlib.sha1(b"mac" + password, usedforsecurity=False).digest()
 
-    def compute(self, header: bytes, payload: bytes) -> bytes:
-        return hmac.digest(self._key, header + payload, "sha1")
+    def compute(self, header: bytes, payload: Buffer) -> bytes:
+        return hmac.digest(self._key, b"".join((header, payload)), "sha1")
 
 
 class DummyDigest(Digest):
@@ -97,7 +109,7 @@ class DummyDigest(Digest):
     type = DigestType.DUMMY
     size = 0
 
-    def compute(self, header: bytes, payload: bytes) -> bytes:
+    def compute(self, header: bytes, payload: Buffer) -> bytes:
         return b""
 
 

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, Digest
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -29,6 +30,8 @@ HEADER_SIZE = 32
 RECORD_OVERHEAD = LENGTH_SIZE + HEADER_SIZE
 """Bytes of a record besides digest and payload."""
 
+_SHARED_FROM = 4096
+"""Bytes of a payload from which it costs more to copy it than to look at it where it is."""
 _LAYOUTS_MAX = 256
 """Layouts of records kept; those of most writers are few."""
 _LENGTH = struct.Struct(">i")
@@ -333,14 +336,14 @@ def first_unverified(run: Run, digest: Digest) -> int | None:
     return None
 
 
-def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Split each record into ``(header, digest, payload)``.
+def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Buffer]]:
+    """Split each record into ``(header, digest, payload)``; large payloads are shared with the run.
 
     Where a record is too short for a digest, what it has of one is returned; that never verifies.
     """
     if isinstance(run.offsets, range):
         payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size
-        if payload_size >= 0:
+        if 0 <= payload_size < _SHARED_FROM:
             # Records of one size: one layout takes them all apart, with no arithmetic for each.
             layout = struct.Struct(f">4x{HEADER_SIZE}s{digest_size}s{payload_size}s")
             yield from layout.iter_unpack(run.data)
@@ -349,8 +352,9 @@ def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, by
     for index, offset in enumerate(run.offsets):
         at = offset + RECORD_OVERHEAD
         end = run.end_of(index)
+        payload = data[at + digest_size : end]
         yield (
             bytes(data[offset + LENGTH_SIZE : at]),
             bytes(data[at : min(at + digest_size, end)]),
-            bytes(data[at + digest_size : end]),
+            payload if len(payload) >= _SHARED_FROM else bytes(payload),
         )

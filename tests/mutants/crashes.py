@@ -75,7 +75,7 @@ mutant(
     "BOOKKEEPER-447: the index is committed before the entry log that it names is synced",
     _STATES,
     _EXPLORED.format("checkpoint"),
-).edit(_LogWriter._flush, {"self._file.sync()": "pass"})
+).edit(_LogWriter._sync, {"self._file.sync()": "pass"})
 mutant(
     "log_name_unsynced",
     "the directory is not synced behind the name of a new entry log",

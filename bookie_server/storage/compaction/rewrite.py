@@ -16,12 +16,12 @@ from itertools import groupby
 from bookie_server.storage.disk.descriptors import is_shortage
 from bookie_server.storage.disk.errors import NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
-from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.index.delta import IndexDelta, Moved
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.logs.entry_log import file_name, log_ids, write_entry_log
 from bookie_server.storage.logs.rows import Block, LedgerRows, Row
 from bookie_server.storage.logs.write_cache import pieces_of
+from bookie_server.wire.digest import crc32c_of
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 
 _FILES_OPEN_MAX = 8

@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from google_crc32c import extend as _extend
 
 from bookie_server.storage.disk.stamps import SECTOR_SIZE, stamp, stamped_size
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.digest import crc32c
+from bookie_server.wire.digest import crc32c, crc32c_of
 
 BODY_SIZE_MAX = 1024 * 1024 * 1024
 _JOIN_BELOW = 8 * 1024
@@ -38,16 +37,6 @@ _CRC = struct.Struct(">I")
 CRC_SIZE = _CRC.size
 HEADER_SIZE = _FIELDS.size + CRC_SIZE
 _ZERO_SECTOR = bytes(SECTOR_SIZE)
-
-
-def crc32c_of(buffer: Buffer | np.ndarray, checksum: int = 0) -> int:
-    """CRC-32C of ``buffer`` behind ``checksum``, without copying memoryviews.
-
-    The C library refuses memoryviews but takes numpy arrays over the same memory.
-    """
-    if not isinstance(buffer, bytes):
-        buffer = np.frombuffer(buffer, np.uint8)
-    return int(_extend(checksum, buffer))
 
 
 def signed(fields: bytes, size: int = 0) -> bytes:

@@ -85,33 +85,33 @@ class DirectFile(RealFile):
         if offset % ALIGNMENT:
             super().write_at(offset, buffers)
             return
-        if all(_is_aligned(buffer) for buffer in buffers):
-            self._direct.write_at(offset, buffers)
-            return
         total = sum(map(len, buffers))
         whole = total - total % ALIGNMENT
-        # Threads may share a file, and it has one buffer.
-        with self._lock:
-            self._write_whole(offset, buffers, whole)
-        if whole < total:
+        blocks, rest = split_buffers(buffers, whole)
+        if all(_is_aligned(buffer) for buffer in blocks):
+            self._direct.write_at(offset, blocks)
+        else:
+            # Threads may share a file, and it has one buffer.
+            with self._lock:
+                self._write_whole(offset, blocks)
+        if rest:
             # ``sync`` covers both parts: it is the file that is
             # flushed, not one descriptor's writes.
-            super().write_at(offset + whole, split_buffers(buffers, whole)[1])
+            super().write_at(offset + whole, rest)
 
     def close(self) -> None:
         self._direct.close()
         super().close()
 
-    def _write_whole(self, offset: int, buffers: Sequence[Buffer], whole: int) -> None:
-        """Write the first ``whole`` bytes, a bounce buffer at a time."""
+    def _write_whole(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write whole blocks, a bounce buffer at a time."""
         if self._bounce is None:
             # Mapped memory begins at a page, as a direct write
             # wants it; that of ``bytes`` does not.
             self._bounce = memoryview(mmap.mmap(-1, _BOUNCE_SIZE))
-        bounce, filled, left = self._bounce, 0, whole
+        bounce, filled = self._bounce, 0
         for buffer in buffers:
-            source = memoryview(buffer)[:left]
-            left -= len(source)
+            source = memoryview(buffer)
             while len(source):
                 count = min(len(source), _BOUNCE_SIZE - filled)
                 bounce[filled : filled + count] = source[:count]

@@ -13,6 +13,7 @@ it; a log without a sound trailer was never referred to, or is damaged.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,12 +21,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from bookie_server.storage.disk.errors import DamagedFileError
-from bookie_server.storage.disk.files import File, FileSystem, split_buffers
-from bookie_server.storage.disk.group import CRC_SIZE, crc32c_of, is_signed, signed
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import CRC_SIZE, is_signed, signed
 from bookie_server.storage.logs.id_pattern import patterns_of
 from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, pack_row, unpack_row
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.digest import crc32c
+from bookie_server.wire.digest import crc32c, crc32c_of
 from bookie_server.wire.record import Run
 
 SUFFIX = ".log"
@@ -33,9 +34,10 @@ FORMAT_VERSION = 1
 FILE_MAGIC = b"BKELOG\r\n"
 _TRAILER_MAGIC = b"BKELEND\n"
 HEADER_SIZE = 64
-PAGE_SIZE = 4096
-PIECE_SIZE = 4 * 1024 * 1024
-"""Largest write. Each is synced by itself, so that a journal on the same disk never waits long."""
+WRITE_SIZE = 1024 * 1024
+"""Bytes of one write; whole pages, so that each starts where a direct write may."""
+PIECE_SIZE = 4 * WRITE_SIZE
+"""Largest part that is synced by itself, so that a journal on the same disk never waits long."""
 
 _CHECK_SIZE = 4 * 1024 * 1024
 """Bytes of a block read at a time when only its checksum is asked for."""
@@ -78,7 +80,7 @@ def write_entry_log(
     with files.create(f"{directory}/{file_name(log_id)}") as file:
         writer = _LogWriter(file, log_id)
         header = _HEADER.pack(FILE_MAGIC, FORMAT_VERSION, log_id, instance_id)
-        writer.put([signed(header, HEADER_SIZE)])
+        writer.put(signed(header, HEADER_SIZE))
         for ledger_id, part in runs:
             for pieces in _blocks(part, block_size_bytes):
                 writer.put_block(ledger_id, pieces)
@@ -94,29 +96,39 @@ class _LogWriter:
     def __init__(self, file: File, log_id: int) -> None:
         self._file = file
         self._log_id = log_id
+        # Whole pages, which a direct write takes as they are; small enough to stay in a cache.
+        self._memory = memoryview(mmap.mmap(-1, WRITE_SIZE))
+        self._filled = 0
+        """Of the memory: bytes that are not written yet."""
         self._written = 0
-        self._pending: list[Buffer] = []
-        self._pending_size = 0
+        self._synced = 0
         self.rows: dict[int, bytearray] = {}
 
-    def put(self, buffers: Sequence[Buffer]) -> None:
-        self._pending.extend(buffers)
-        self._pending_size += sum(map(len, buffers))
-        if self._pending_size >= PIECE_SIZE:
-            # Whole pages only, so that every piece starts where a direct write may.
-            self._flush(self._pending_size - self._pending_size % PAGE_SIZE)
+    def put(self, content: Buffer) -> None:
+        source = memoryview(content)
+        while len(source):
+            begin = self._filled
+            self._filled = end = min(begin + len(source), WRITE_SIZE)
+            self._memory[begin:end] = source[: end - begin]
+            source = source[end - begin :]
+            if end == WRITE_SIZE:
+                self._write()
+                if self._written - self._synced >= PIECE_SIZE:
+                    self._sync()
 
     def put_block(self, ledger_id: int, runs: Sequence[Run]) -> None:
+        offset = self._written + self._filled
         checksum = size = count = 0
         for run in runs:
+            # One after the other, as long as the processor has the bytes at hand.
             checksum = crc32c_of(run.data, checksum)
-            size += run.size_bytes
+            self.put(run.data)
+            size += len(run.data)
             count += len(run)
-        block = Block(self._log_id, self._written + self._pending_size, size, checksum, count)
+        block = Block(self._log_id, offset, size, checksum, count)
         packed = self.rows.setdefault(ledger_id, bytearray())
         for pattern in patterns_of(_ids_of(runs)):
             packed += pack_row(Row(pattern, block))
-        self.put([run.data for run in runs])
 
     def finish(self) -> None:
         """Write footer and trailer, and sync them."""
@@ -125,18 +137,21 @@ class _LogWriter:
             for ledger_id, packed in self.rows.items()
             for at in range(0, len(packed), ROW_SIZE)
         )
-        offset = self._written + self._pending_size
-        trailer = _TRAILER.pack(_TRAILER_MAGIC, offset, len(footer), crc32c(footer))
-        self.put([footer, signed(trailer)])
-        self._flush(self._pending_size)
+        offset = self._written + self._filled
+        self.put(footer)
+        self.put(signed(_TRAILER.pack(_TRAILER_MAGIC, offset, len(footer), crc32c(footer))))
+        self._write()
+        self._sync()
 
-    def _flush(self, size: int) -> None:
-        """Write and sync the first ``size`` pending bytes."""
-        taken, rest = split_buffers(self._pending, size)
-        self._file.write_at(self._written, taken)
+    def _write(self) -> None:
+        if self._filled:
+            self._file.write_at(self._written, [self._memory[: self._filled]])
+            self._written += self._filled
+            self._filled = 0
+
+    def _sync(self) -> None:
         self._file.sync()
-        self._written += size
-        self._pending, self._pending_size = rest, self._pending_size - size
+        self._synced = self._written
 
 
 def _blocks(runs: Iterable[Run], size_bytes_max: int) -> Iterator[list[Run]]:

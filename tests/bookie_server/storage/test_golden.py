@@ -21,7 +21,7 @@ def payloads(storage: Storage, ledger_id: int) -> list[bytes]:
     for chunk in storage.execute(plan).chunks:
         run = parse_run(chunk)
         assert run_verifies(run, Crc32cDigest())
-        found += [payload for _, _, payload in split_records(run, Crc32cDigest.size)]
+        found += [bytes(payload) for _, _, payload in split_records(run, Crc32cDigest.size)]
     return found
 
 
