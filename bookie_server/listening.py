@@ -42,7 +42,9 @@ def listen_for_sockets(settings: BookieSettings) -> socket.socket | None:
     try:
         return listen(settings.host, port) if port else None
     except OSError as refusal:
-        raise port_unavailable(refusal, settings.host, port, "socket_port") from refusal
+        raise port_unavailable(
+            refusal, settings.host, port, "socket_port", host_setting="host"
+        ) from refusal
 
 
 def _refusal(host: str, port: int) -> OSError:

@@ -161,6 +161,10 @@ def listen(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[
         0
     ]
-    listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    # As gRPC does: all addresses are those of both kinds.
+    is_dual = family is socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
+    listener = socket.create_server(
+        address[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
+    )
     listener.setblocking(False)
     return listener

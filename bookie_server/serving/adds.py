@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bookie_server.bookie import Bookie
@@ -61,6 +61,7 @@ class AddStream:
         self._in_progress = in_progress
         self._send = send
         self._now_s = asyncio.get_running_loop().time
+        self._pause_at_s = 0.0
         self._replies: list[SectionReply] = []
         self._unanswered = 0
         self._is_last = False
@@ -131,9 +132,13 @@ class AddStream:
         data = await frames.next(self._in_progress)
         if data is None:
             return False
+        self._pause_at_s = self._now_s() + STEP_S
         # All are parsed before any is admitted: what follows on
         # the stream of a frame that does not parse means nothing.
-        sections = [section async for section in _with_pauses(add_frames.sections_of(data))]
+        sections: list[Section] = []
+        for section in add_frames.sections_of(data):
+            sections.append(section)
+            await self._pause_if_due()
         size_bytes = len(data) + SECTION_OVERHEAD * len(sections)
         frame = await self._in_progress.arrive(size_bytes)
         try:
@@ -141,14 +146,21 @@ class AddStream:
             # its writer sends it again when a bookie is back at this address.
             if is_draining():
                 return False
-            async for section in _with_pauses(sections):
+            for section in sections:
                 frame.hold()
                 self._unanswered += 1
                 answer = partial(self._answer, frame, section)
                 self._bookie.add(section, answer, self._in_progress.client)
+                await self._pause_if_due()
         finally:
             frame.let_go()
         return True
+
+    async def _pause_if_due(self) -> None:
+        """Serve others in between: a frame may have thousands of sections."""
+        if self._now_s() > self._pause_at_s:
+            await asyncio.sleep(0)
+            self._pause_at_s = self._now_s() + STEP_S
 
     def _answer(self, frame: Frame, section: Section, status: Status) -> None:
         self._unanswered -= 1
@@ -170,14 +182,3 @@ class AddStream:
             _LOGGER.debug(
                 "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * seconds
             )
-
-
-async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
-    """The same; a frame may have thousands of them, and others are served in between."""
-    loop = asyncio.get_running_loop()
-    pause_at_s = loop.time() + STEP_S
-    for section in sections:
-        yield section
-        if loop.time() > pause_at_s:
-            await asyncio.sleep(0)
-            pause_at_s = loop.time() + STEP_S

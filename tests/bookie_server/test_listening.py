@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import grpc.aio
 import pytest
 
-from bookie_server.listening import bind
+from bookie_server.carrier.sockets import listen
+from bookie_server.listening import bind, listen_for_sockets
 from bookie_server.serving.grpc_service import SERVER_OPTIONS
 from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.foundation.listening import PortUnavailableError
@@ -53,6 +54,29 @@ async def test_a_host_that_is_not_here_is_not_taken_for_a_port_in_use(
         bind(server, BookieSettings(host="192.0.2.1", port=3181, insecure=True))
 
     assert error.value.setting == "host"
+
+
+def test_plain_sockets_are_refused_by_the_settings_that_chose_their_address(taken: int) -> None:
+    """The host has one setting for both carriers: the error named a flag that does not exist."""
+    with pytest.raises(PortUnavailableError) as nowhere:
+        listen_for_sockets(BookieSettings(host="192.0.2.1", socket_port=3182, insecure=True))
+    with pytest.raises(PortUnavailableError) as in_use:
+        listen_for_sockets(BookieSettings(host=HOST, socket_port=taken))
+
+    assert (nowhere.value.setting, in_use.value.setting) == ("host", "socket_port")
+    assert nowhere.value.detail.endswith("choose another with --host")
+
+
+def test_all_addresses_are_those_of_both_kinds() -> None:
+    """As gRPC has it: a bookie at ``::`` was reached over plain sockets by IPv6 alone."""
+    try:
+        listener = listen("::", 0)
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with listener:
+        port = listener.getsockname()[1]
+        for address in (HOST, "::1"):
+            socket.create_connection((address, port), timeout=60).close()
 
 
 async def test_a_port_that_has_just_become_free_was_taken(

@@ -21,16 +21,16 @@ class PortUnavailableError(BookKeeperError):
 
 
 def port_unavailable(
-    cause: OSError, host: str, port: int, setting: str, *, remark: str = ""
+    cause: OSError, host: str, port: int, setting: str, *, host_setting: str = "", remark: str = ""
 ) -> PortUnavailableError:
     """The error of a process that was refused a port.
 
-    ``setting`` names the port's, and with ``host`` in the place of ``port`` the host's; each is a flag as well.
-    ``remark``: what else to know of another port.
+    ``setting`` names the port's, and with ``host`` in the place of ``port`` the host's, unless that is another; each is
+    a flag as well. ``remark``: what else to know of another port.
     """
     reason = cause.strerror or str(cause)
     if isinstance(cause, socket.gaierror) or cause.errno == errno.EADDRNOTAVAIL:
-        setting = setting.replace("port", "host")
+        setting = host_setting or setting.replace("port", "host")
         detail = (
             f"this machine has no such address ({reason}); choose another with {_flag(setting)}"
         )
