@@ -348,8 +348,8 @@ class Bookie:
             effects = self._admission.on_durable(persist.ticket)
             self._run(persist.then)
             self._run(effects)
-        self._pending_bytes -= sum(map(size_bytes, group))
-        self.space.promise(BLOCK_SIZE)  # a group fills whole blocks
+        self._pending_bytes -= (done_bytes := sum(map(size_bytes, group)))
+        self.space.promise(BLOCK_SIZE + done_bytes // 100)  # whole blocks, and a table of words
         self._look_for_room()
         if not self._admission.pending_count:
             self._idle.set()
