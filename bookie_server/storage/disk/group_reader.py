@@ -78,8 +78,10 @@ class GroupReader:
             window = self._readable(offset, _SCAN_SIZE)
             at = window.find(self._format.magic)
             while at >= 0:
-                if (offset + at) % self._format.alignment == 0:
-                    # A payload may hold the magic: only a whole group that verifies counts as one.
+                is_aligned = (offset + at) % self._format.alignment == 0
+                # Those of other files by their headers alone: an earlier lap may have left many thousands.
+                if is_aligned and self._is_own(window[at : at + HEADER_SIZE]):
+                    # A payload may hold a header: only a whole group that verifies counts as one.
                     place = self.read(offset + at)
                     if place.kind is PlaceKind.VALID:
                         return place
@@ -87,6 +89,10 @@ class GroupReader:
             # A magic never straddles windows: it stands at an aligned offset, and so do they.
             offset += _SCAN_SIZE
         return None
+
+    def _is_own(self, data: bytes) -> bool:
+        header = parse_group_header(self._format, data)
+        return header is not None and header.file_id == self._file_id
 
     def has_group(self, end: GroupEnd) -> bool:
         """Whether the header of the group that ends there is in the file; its body is not looked at."""

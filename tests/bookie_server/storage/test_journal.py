@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, M
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.journal.journal import Journal, JournalPlace
-from bookie_server.storage.journal.journal_file import file_ids
+from bookie_server.storage.journal.journal_file import (
+    BLOCK_SIZE,
+    file_ids,
+    file_name,
+    parse_file_header,
+)
 from bookie_server.storage.journal.record import (
     MalformedBodyError,
     Roll,
@@ -36,8 +42,8 @@ def new_journal(directory: Path, *, clock_ms: int = 5, last: GroupEnd = ORIGIN) 
     return Journal(RealFileSystem(), place, lambda: clock_ms, last)
 
 
-def replayed(directory: Path) -> tuple[Replay, dict[int, bytes]]:
-    replay = Replay(RealFileSystem(), str(directory), 0, INSTANCE, ORIGIN)
+def replayed(directory: Path, mark: GroupEnd = ORIGIN) -> tuple[Replay, dict[int, bytes]]:
+    replay = Replay(RealFileSystem(), str(directory), 0, INSTANCE, mark)
     found: dict[int, bytes] = {}
     for group in replay.groups():
         for record in group.records:
@@ -53,7 +59,8 @@ def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None
 
     def prepare() -> None:
         while not stopping.is_set():
-            journal.prepare()
+            if not journal.prepare():
+                stopping.wait(0.001)
 
     thread = threading.Thread(target=prepare)
     thread.start()
@@ -71,6 +78,56 @@ def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None
     assert replay.report.damage == []
     assert found == expected
     assert len(file_ids(RealFileSystem(), str(tmp_path))) > 3
+
+
+@pytest.mark.slow
+def test_files_given_back_in_another_thread_never_harm_a_group(tmp_path: Path) -> None:
+    """Three threads as in a bookie: one writes, one prepares, one gives back what a checkpoint has passed."""
+    journal, files = new_journal(tmp_path), RealFileSystem()
+    stopping = threading.Event()
+    mark = journal.position.end
+    expected: dict[int, bytes] = {}
+    failures: list[Exception] = []
+
+    def until_stopped(work: Callable[[], bool]) -> None:
+        try:
+            while not stopping.is_set():
+                # Who has nothing to do lets go of the lock, or the others may wait for it for long.
+                if not work():
+                    stopping.wait(0.001)
+        except Exception as error:  # noqa: BLE001 - reported by the test
+            failures.append(error)
+
+    def retire() -> bool:
+        older = [id for id in file_ids(files, str(tmp_path)) if id < mark.file_id]
+        if older:
+            journal.retire(older)
+        return bool(older)
+
+    threads = [threading.Thread(target=until_stopped, args=(w,)) for w in (journal.prepare, retire)]
+    for thread in threads:
+        thread.start()
+    laps = 0
+    for number in range(1500):
+        run = run_of(1, [number], size=1 + number * 37 % 9000)
+        journal.write_group([Add(run)])
+        if journal.position.end.file_id != mark.file_id:
+            mark, expected, laps = journal.position.end, {}, laps + 1
+        else:
+            expected |= records_of(run)
+    stopping.set()
+    for thread in threads:
+        thread.join()
+    journal.close()
+
+    assert failures == []
+    assert laps > 10
+    replay, found = replayed(tmp_path, mark)
+    assert replay.report.damage == []
+    assert found == expected
+    header = parse_file_header((tmp_path / file_name(mark.file_id)).read_bytes()[:BLOCK_SIZE])
+    assert header is not None
+    assert header.lap > 1, "some are written again"
 
 
 @pytest.mark.conformance("S3")

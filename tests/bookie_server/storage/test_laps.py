@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -10,6 +12,7 @@ from random import Random
 import pytest
 
 from bookie_server.core.records import Add, Drop, Fence, MasterKey, Replace, Tombstone
+from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.disk.stamps import SECTOR_SIZE
@@ -23,8 +26,8 @@ from bookie_server.storage.journal.journal_file import (
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.wire.record import Run, parse_run
 from tests.doubles.records import records
-from tests.simulation.kit.files import SimFileSystem
-from tests.simulation.kit.storage_model import INSTANCE, records_of, run_of
+from tests.simulation.kit.files import SimFile, SimFileSystem
+from tests.simulation.kit.storage_model import INSTANCE, Model, records_of, run_of, tiny
 
 FILE_SIZE = 8 * BLOCK_SIZE
 PLACE = JournalPlace(
@@ -215,6 +218,33 @@ def test_the_last_groups_sector_of_an_earlier_lap_is_a_torn_write() -> None:
     assert (replay.report.groups_torn, replay.report.damage, found) == (1, [], promised)
 
 
+def test_a_start_behind_a_torn_write_looks_at_what_earlier_laps_left_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of its groups had the rest of the file looked through: minutes for a file of 256 MiB, or hours."""
+    monkeypatch.setattr("tests.bookie_server.storage.test_laps.FILE_SIZE", 256 * BLOCK_SIZE)
+    monkeypatch.setattr(
+        "tests.bookie_server.storage.test_laps.PLACE", replace(PLACE, file_size_bytes=FILE_SIZE)
+    )
+    lapped = Lapped(2)
+    lapped.write(1300)
+    at = lapped.mark_before.offset + SECTOR_SIZE
+    lapped.files.content(lapped.path)[at : at + SECTOR_SIZE] = bytes(SECTOR_SIZE)
+    reads, read_at = [], SimFile.read_at
+
+    def counted(file: SimFile, offset: int, size: int) -> bytes:
+        reads.append(size)
+        return read_at(file, offset, size)
+
+    monkeypatch.setattr(SimFile, "read_at", counted)
+
+    replay, _ = lapped.replayed(lapped.files)
+
+    assert (replay.report.groups_torn, replay.report.damage) == (1, [])
+    assert len(reads) < 30
+    assert sum(reads) < 6 * FILE_SIZE
+
+
 def test_groups_behind_a_damaged_file_header_are_read_all_the_same() -> None:
     lapped = Lapped(3)
     lapped.write(700)
@@ -282,6 +312,52 @@ def test_a_closed_journal_keeps_nothing() -> None:
     lapped.journal.retire(lapped.older)
 
     assert lapped.files.names("/j") == [file_name(lapped.mark.file_id)]
+
+
+def before_a_file_is_given_back() -> Model:
+    """Storage whose next checkpoint gives a journal file back that is written for the second time."""
+    model = Model(SimFileSystem(), layout=tiny())
+    model.start()
+    entry_ids = iter(range(99))
+    for lap in range(2):
+        if lap:
+            model.checkpoint()
+        model.write([MasterKey(1, bytes(20)), Add(run_of(1, [next(entry_ids)], size=2900))])
+        while PREPARED in (names := model.files.names("/journal0")) or len(names) < 2:
+            model.write([Add(run_of(1, [next(entry_ids)], size=2900))])
+    return model
+
+
+def test_what_fails_while_a_file_is_given_back_stops_the_bookie_and_loses_nothing() -> None:
+    rehearsed = before_a_file_is_given_back()
+    begin = rehearsed.files.steps
+    rehearsed.checkpoint()
+    assert ("rename", f"/journal0/{PREPARED}") in rehearsed.files.log[begin:]
+    for number in range(begin, rehearsed.files.steps):
+        model = before_a_file_is_given_back()
+        model.files.fail_at = {number: errno.EIO}
+
+        with pytest.raises(StorageFailedError):
+            model.checkpoint()
+
+        model.check(model.storage, "poisoned")
+        for image in (model.files.after_kill(), model.files.crash(Random(number))):
+            model.check(model.open(image), f"failed at {number}")
+
+
+def test_a_file_goes_where_there_is_no_room_for_another_name() -> None:
+    model = before_a_file_is_given_back()
+    rehearsed = before_a_file_is_given_back()
+    begin = rehearsed.files.steps
+    rehearsed.checkpoint()
+    at = rehearsed.files.log.index(("rename", f"/journal0/{PREPARED}"), begin)
+    model.files.fail_at = {at: errno.ENOSPC}
+
+    model.checkpoint()
+
+    assert PREPARED not in model.files.names("/journal0")
+    model.write([Add(run_of(1, range(50, 60), size=2900))])
+    model.check(model.open(model.files.after_kill()), "written without it")
 
 
 def test_journals_of_format_2_are_read(repository: Path) -> None:
