@@ -69,7 +69,7 @@ mutant(
     "a sector that bears no stamp counts as one that was not reached",
     _LAPS,
     "test_a_damaged_header_of_the_last_group_is_not_taken_for_the_end[ones-3]",
-).edit(is_blank, {"(_laps(data) < lap)": "(_laps(data) != lap)"})
+).edit(is_blank, {"(_laps(data, offset) < lap)": "(_laps(data, offset) != lap)"})
 mutant(
     "log_unsynced",
     "BOOKKEEPER-447: the index is committed before the entry log that it names is synced",

@@ -131,7 +131,7 @@ def put_stamped_group(
     previous: GroupEnd,
     body: Sequence[Buffer],
 ) -> None:
-    """Put the group that follows ``previous`` into ``room``, which is of its size."""
+    """Put the group that follows ``previous`` in the same file into ``room``, which is of its size."""
     end = HEADER_SIZE
     for buffer in body:
         room[end : end + len(buffer)] = buffer
@@ -139,7 +139,7 @@ def put_stamped_group(
     size = _checked(end - HEADER_SIZE)
     checksum = crc32c_of(room[HEADER_SIZE:end])
     room[:HEADER_SIZE] = _header(format, file_id, previous, size, format.lap, checksum)
-    stamp(room, end, format.lap)
+    stamp(room, end, format.lap, previous.offset)
 
 
 def _checked(body_size: int) -> int:

@@ -128,13 +128,13 @@ class GroupReader:
             return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum before further bytes")
         if len(data) < size:
             return Place(PlaceKind.TORN, offset, "file ends within a group", header)
-        unwritten = self._count_unwritten(self._file.read_at(offset, end - offset), header)
+        unwritten = self._count_unwritten(self._file.read_at(offset, end - offset), offset, header)
         if unwritten > 0:
             return Place(PlaceKind.TORN, offset, f"{unwritten} sectors unwritten", header)
         return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum though every sector is written")
 
     def _without_header(self, offset: int, first: bytes, other: GroupHeader | None) -> Place:
-        if not self._is_blank(first):
+        if not self._is_blank(first, offset):
             detail = "no group header in a written sector"
             if other is not None:
                 detail = f"group of another file {other.file_id:016x}"
@@ -146,17 +146,17 @@ class GroupReader:
 
     def _is_blank_from(self, offset: int) -> bool:
         starts = range(offset, self.size_bytes, _SCAN_SIZE)
-        return all(self._is_blank(self._file.read_at(start, _SCAN_SIZE)) for start in starts)
+        return all(self._is_blank(self._file.read_at(start, _SCAN_SIZE), start) for start in starts)
 
-    def _is_blank(self, data: bytes) -> bool:
-        """Whether no sector of these was written."""
+    def _is_blank(self, data: bytes, offset: int) -> bool:
+        """Whether no sector of these, which are at this offset, was written."""
         return is_zero(data)
 
     def _content(self, data: Buffer, size_bytes: int) -> memoryview:
         """Header and body, ``size_bytes`` of them, of what the file has of a group."""
         return memoryview(data)[:size_bytes]
 
-    def _count_unwritten(self, data: Buffer, header: GroupHeader) -> int:
+    def _count_unwritten(self, data: Buffer, offset: int, header: GroupHeader) -> int:
         """How many sectors of a group, alignment included, its write has not reached."""
         # The header counts the sectors that are zero by content: more were never written.
         return count_zero_sectors(0, [data]) - header.zero_sectors
@@ -183,11 +183,11 @@ class StampedGroupReader(GroupReader):
         super().__init__(format, file, file_id)
         self._lap = format.lap
 
-    def _is_blank(self, data: bytes) -> bool:
-        return is_blank(data, self._lap)
+    def _is_blank(self, data: bytes, offset: int) -> bool:
+        return is_blank(data, self._lap, offset)
 
     def _content(self, data: Buffer, size_bytes: int) -> memoryview:
         return without_stamps(data, size_bytes)
 
-    def _count_unwritten(self, data: Buffer, header: GroupHeader) -> int:
-        return count_blank(data, self._lap)
+    def _count_unwritten(self, data: Buffer, offset: int, header: GroupHeader) -> int:
+        return count_blank(data, self._lap, offset)

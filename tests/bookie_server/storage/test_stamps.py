@@ -21,10 +21,13 @@ from bookie_server.storage.disk.stamps import (
 SIZES = (1, 72, 507, 508, 509, 512, 513, 4000, 127 * 512, 127 * 512 + 1, 300_000)
 
 
-def stamped(content: bytes, lap: int, sectors: int = 0) -> bytes:
+AT = 7 * 4096
+
+
+def stamped(content: bytes, lap: int, sectors: int = 0, at: int = AT) -> bytes:
     room = memoryview(bytearray(stamped_size(len(content)) + sectors * SECTOR_SIZE))
     room[: len(content)] = content
-    stamp(room, len(content), lap)
+    stamp(room, len(content), lap, at)
     return bytes(room)
 
 
@@ -37,9 +40,10 @@ def test_what_is_stamped_comes_back(size: int, more: int) -> None:
 
     assert without_stamps(whole, size) == content
     assert without_stamps(memoryview(whole), size) == content
-    assert count_blank(whole, 7) == 0
+    assert count_blank(whole, 7, AT) == 0
     assert not any(
-        is_blank(whole[at : at + SECTOR_SIZE], 7) for at in range(0, len(whole), SECTOR_SIZE)
+        is_blank(whole[at : at + SECTOR_SIZE], 7, AT + at)
+        for at in range(0, len(whole), SECTOR_SIZE)
     )
 
 
@@ -54,11 +58,11 @@ def test_every_sector_that_was_not_reached_is_counted(size: int) -> None:
                 torn[at : at + SECTOR_SIZE] = before[at : at + SECTOR_SIZE]
                 unwritten += 1
 
-        assert count_blank(bytes(torn), 4) == unwritten
-    assert is_blank(old, 4)
-    assert is_blank(bytes(len(old)), 4)
-    assert is_blank(bytes(len(old)), 1)
-    assert is_blank(b"", 1)
+        assert count_blank(bytes(torn), 4, AT) == unwritten
+    assert is_blank(old, 4, AT)
+    assert is_blank(bytes(len(old)), 4, AT)
+    assert is_blank(bytes(len(old)), 1, AT)
+    assert is_blank(b"", 1, AT)
 
 
 def test_damage_is_never_taken_for_a_sector_that_was_not_reached() -> None:
@@ -70,8 +74,8 @@ def test_damage_is_never_taken_for_a_sector_that_was_not_reached() -> None:
             for bit in range(8):
                 damaged = bytearray(whole)
                 damaged[at] ^= 1 << bit
-                assert count_blank(bytes(damaged), lap) == 0
-                assert not is_blank(bytes(damaged[:SECTOR_SIZE]), lap)
+                assert count_blank(bytes(damaged), lap, AT) == 0
+                assert not is_blank(bytes(damaged[:SECTOR_SIZE]), lap, AT)
 
 
 def test_the_stamps_of_laps_lie_far_apart() -> None:
@@ -83,13 +87,23 @@ def test_the_stamps_of_laps_lie_far_apart() -> None:
         assert not np.isin(words ^ (1 << first) ^ (1 << second), words).any()
 
 
+def test_a_sector_of_another_place_is_damage() -> None:
+    """Written there by mistake, or read from there; whichever lap it is of."""
+    whole = stamped(Random(3).randbytes(90_000), 3)
+    for at in range(0, len(whole) - SECTOR_SIZE, SECTOR_SIZE):
+        sector = whole[at : at + SECTOR_SIZE]
+        for lap in (3, 4):
+            assert not is_blank(sector, lap, AT + at + SECTOR_SIZE)
+            assert count_blank(whole[:at] + whole[at + SECTOR_SIZE :] + sector, lap, AT) == 0
+
+
 def test_a_sector_that_ends_with_zeros_was_written_by_somebody() -> None:
     """In the first lap only what is zero as a whole was not reached."""
     whole = bytearray(stamped(b"abc" * 99, 1))
     whole[SECTOR_SIZE - 4 : SECTOR_SIZE] = bytes(4)
 
-    assert not is_blank(bytes(whole[:SECTOR_SIZE]), 1)
-    assert count_blank(bytes(whole), 1) == 0
+    assert not is_blank(bytes(whole[:SECTOR_SIZE]), 1, AT)
+    assert count_blank(bytes(whole), 1, AT) == 0
 
 
 def test_what_is_cut_short_is_no_content() -> None:
@@ -101,5 +115,5 @@ def test_what_is_cut_short_is_no_content() -> None:
 
 
 def test_less_than_a_sector_is_blank_if_it_is_zero() -> None:
-    assert is_blank(bytes(700), 2)
-    assert not is_blank(bytes(699) + b"x", 2)
+    assert is_blank(bytes(700), 2, AT)
+    assert not is_blank(bytes(699) + b"x", 2, AT)
