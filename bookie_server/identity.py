@@ -2,7 +2,8 @@
 
 The steps of a start, each safe to be the last one before a crash:
 
-1. read what the metadata knows of this id; look at the directories, and refuse what is not right;
+1. read what the metadata knows of this id; look at the directories, and refuse what is not right; lock them,
+   and look at both again;
 2. write cookie files and the start counter into every directory;
 3. count the start in the metadata by compare-and-set: of two processes under one id one goes on;
 4. (the storage is opened; what a lost disk may not deny is made durable)
@@ -26,7 +27,7 @@ from bookie_server.collection.counter import CollectionCounter
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import FileSystem
-from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.claim import lock_if_fit, mark_as_own
 from bookie_server.storage.identity.cookie_file import Start, instance_id_of
 from bookie_server.storage.identity.start_plan import Applicant
 from bookkeeper_metadata.cookies import (
@@ -130,40 +131,35 @@ async def claim_identity(
     """
     bookie_id = settings.bookie_id
     cookies = CookieStore(store, root)
+
+    def new_id() -> str:
+        return f"{random.getrandbits(128):032x}"
+
+    def applicant(recorded: RecordedIdentity) -> Applicant:
+        return _applicant(settings, cluster_id, recorded, may_replace=may_replace)
+
     recorded = await cookies.read(bookie_id)
-    counter = recorded.counter or StartCounter(0)
-    applicant = Applicant(
-        bookie_id=bookie_id,
-        cluster_id=cluster_id,
-        has_cookie=recorded.cookie is not None,
-        starts=counter.starts,
-        start_id=counter.start_id,
-        collections=counter.collections,
-        instance_id=instance_id_of(cluster_id, bookie_id),
-        journals=recorded.cookie.journal_directories if recorded.cookie is not None else (),
-        ledgers=recorded.cookie.ledger_directories if recorded.cookie is not None else (),
-        is_forgotten=counter.is_forgotten,
-        may_replace=may_replace,
-        may_expand=settings.allow_storage_expansion,
-    )
-    claim = await asyncio.to_thread(
-        claim_directories,
-        files,
-        settings.storage,
-        applicant,
-        lambda: f"{random.getrandbits(128):032x}",
+    locks = await asyncio.to_thread(
+        lock_if_fit, files, settings.storage, applicant(recorded), new_id
     )
     with ExitStack() as undo:
-        undo.enter_context(claim.locks)
-        for note in claim.plan.notes:
+        undo.enter_context(locks)
+        # Again, since nobody else has the directories: one who had them until now may have counted a start, and
+        # whatever is written over that on the disks would make them strangers to the metadata.
+        recorded = await cookies.read(bookie_id)
+        plan = await asyncio.to_thread(
+            mark_as_own, files, settings.storage, applicant(recorded), new_id
+        )
+        counter = recorded.counter or StartCounter(0)
+        for note in plan.notes:
             _LOGGER.warning(note)
         if not is_counted:
             undo.pop_all()
             return Identity(
-                _cookie(settings, cluster_id), claim.locks, None, store, root, recorded, counter
+                _cookie(settings, cluster_id), locks, None, store, root, recorded, counter
             )
-        start = claim.plan.start
-        is_older = claim.plan.is_metadata_older or counter.is_metadata_older
+        start = plan.start
+        is_older = plan.is_metadata_older or counter.is_metadata_older
         counter = StartCounter(
             start.number,
             start.start_id,
@@ -182,7 +178,27 @@ async def claim_identity(
             bookie_id,
         )
     cookie = _cookie(settings, cluster_id)
-    return Identity(cookie, claim.locks, start, store, root, recorded, counter)
+    return Identity(cookie, locks, start, store, root, recorded, counter)
+
+
+def _applicant(
+    settings: BookieSettings, cluster_id: str, recorded: RecordedIdentity, *, may_replace: bool
+) -> Applicant:
+    counter = recorded.counter or StartCounter(0)
+    return Applicant(
+        bookie_id=settings.bookie_id,
+        cluster_id=cluster_id,
+        has_cookie=recorded.cookie is not None,
+        starts=counter.starts,
+        start_id=counter.start_id,
+        collections=counter.collections,
+        instance_id=instance_id_of(cluster_id, settings.bookie_id),
+        journals=recorded.cookie.journal_directories if recorded.cookie is not None else (),
+        ledgers=recorded.cookie.ledger_directories if recorded.cookie is not None else (),
+        is_forgotten=counter.is_forgotten,
+        may_replace=may_replace,
+        may_expand=settings.allow_storage_expansion,
+    )
 
 
 def _cookie(settings: BookieSettings, cluster_id: str) -> Cookie:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -85,6 +86,34 @@ async def test_a_start_whose_word_to_the_metadata_was_lost_is_finished_by_the_ne
     assert found.cookie is not None
     assert found.counter is not None
     assert {read_start(files, path).number for path in ("/j", "/l")} == {found.counter.starts}
+
+
+async def test_a_start_that_began_before_another_one_ended_does_not_make_the_disks_strangers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It wrote its own start over the other's, which was counted since: refused then, and by every start from then on."""
+    store, files = await made(), SimFileSystem()
+    await start(store, files)
+    read, found = CookieStore.read, list[RecordedIdentity]()
+
+    async def read_and_wait(self: CookieStore, bookie_id: str) -> RecordedIdentity:
+        now = await read(self, bookie_id)
+        found.append(now)
+        if len(found) == 1:
+            await start(store, files)
+        return now
+
+    monkeypatch.setattr(CookieStore, "read", read_and_wait)
+    with suppress(StorageRefusedError):
+        (
+            await claim_identity(
+                store, ROOT, files, SETTINGS, cluster_id=CLUSTER, random=Random(77)
+            )
+        ).locks.close()
+    monkeypatch.undo()
+
+    await start(store, files)
+    assert await starts_of(store) >= 3
 
 
 @pytest.mark.conformance("S5")
@@ -184,7 +213,7 @@ async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> N
     assert kinds == ["Identity", "StorageRefusedError"]
     # and the one that lost does not win at its next start
     loser = disks[[type(outcome).__name__ for outcome in outcomes].index("StorageRefusedError")]
-    with pytest.raises(StorageRefusedError, match="other directories"):
+    with pytest.raises(StorageRefusedError, match=r"other directories|--replace-lost-directories"):
         await start(store, loser)
 
 

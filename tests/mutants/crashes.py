@@ -162,10 +162,10 @@ mutant(
 ).edit(
     claim_identity,
     {
-        "claim = await asyncio.to_thread(": (
+        "locks = await asyncio.to_thread(": (
             "await cookies.write_cookie(_cookie(settings, cluster_id), recorded)\n"
             "recorded = await cookies.read(bookie_id)\n"
-            "claim = await asyncio.to_thread("
+            "locks = await asyncio.to_thread("
         )
     },
 )

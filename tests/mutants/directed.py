@@ -13,7 +13,7 @@ from bookie_server.integrity.limbo import (
     state_after_loss,
     wait_until_unregistered,
 )
-from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.claim import mark_as_own
 from bookie_server.storage.identity.inspection import _look
 from bookie_server.storage.identity.start_plan import _Planner
 from bookie_server.storage.recovery import _Recovery
@@ -65,14 +65,14 @@ mutant(
     "records kept without a cookie are taken for all there are",
     _DISKS,
     "test_a_kept_directory_is_doubtful_before_its_cookie_is_there",
-).edit(claim_directories, {"mark_doubtful(files, path)": "pass"})
+).edit(mark_as_own, {"mark_doubtful(files, path)": "pass"})
 mutant(
     "doubted_too_late",
     "a directory gets its new cookie before it is said that records may be missing",
     _DISKS,
     "test_a_kept_directory_is_doubtful_before_its_cookie_is_there",
 ).edit(
-    claim_directories,
+    mark_as_own,
     {
         "    mark_doubtful(files, path)": "    pass",
         "for path in settings.directories:": (
@@ -140,19 +140,12 @@ mutant(
 ).edit(_look, {" or INDEX_NAME in names": ""})
 mutant(
     "looked_at_before_the_locks",
-    "what another process did before it gave up the locks is not seen",
-    _DISKS,
-    "test_what_is_found_under_the_locks_is_what_counts",
+    "what another process counted before it gave up the locks is not seen",
+    "tests/bookie_server/test_identity.py",
+    "test_a_start_that_began_before_another_one_ended_does_not_make_the_disks_strangers",
 ).edit(
-    claim_directories,
-    {
-        "    plan_start(inspect(files, settings), applicant, new_id)\n    with": (
-            "    early = plan_start(inspect(files, settings), applicant, new_id)\n    with"
-        ),
-        "        plan = plan_start(inspect(files, settings), applicant, new_id)": (
-            "        plan = early"
-        ),
-    },
+    claim_identity,
+    {"        recorded = await cookies.read(bookie_id)\n        plan": "        plan"},
 )
 mutant(
     "counted_before_cookies",
@@ -160,7 +153,7 @@ mutant(
     _CRASHES,
     "test_a_start_that_a_crash_cut_short_is_finished_by_the_next[first]",
 ).edit(
-    claim_directories,
+    mark_as_own,
     {
         "for path, cookie in plan.cookies:": (
             "for path in settings.directories:\n"
@@ -197,7 +190,7 @@ mutant(
     "test_older_metadata_stays_marked_until_it_is_accepted",
 ).edit(
     claim_identity,
-    {"claim.plan.is_metadata_older or counter.is_metadata_older": "claim.plan.is_metadata_older"},
+    {"plan.is_metadata_older or counter.is_metadata_older": "plan.is_metadata_older"},
 )
 mutant(
     "forgotten_starts_anew",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from bookie_server.settings import StorageSettings
-from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.claim import lock_if_fit, mark_as_own
 from bookie_server.storage.identity.cookie_file import read_cookie, read_start, write_start
 from bookie_server.storage.identity.start_plan import Applicant, StartPlan
 from tests.simulation.kit.files import SimFileSystem
@@ -39,13 +39,13 @@ def claim(
     files: SimFileSystem, applicant: Applicant = NEW, settings: StorageSettings = ALL
 ) -> StartPlan:
     """A start that goes no further than the claim; its locks are given up."""
-    claimed = claim_directories(files, settings, applicant, NEXT_ID)
-    claimed.locks.close()
+    with lock_if_fit(files, settings, applicant, NEXT_ID):
+        plan = mark_as_own(files, settings, applicant, NEXT_ID)
     # As the metadata would know it from now on.
-    start = claimed.plan.start
+    start = plan.start
     for path in settings.directories:
         write_start(files, path, replace(start, start_id=f"s{start.number}"))
-    return claimed.plan
+    return plan
 
 
 def number_of(files: SimFileSystem, directory: str) -> int:

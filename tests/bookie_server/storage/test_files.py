@@ -15,7 +15,7 @@ from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import ZEROS, FileSystem, split_buffers
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.claim import lock_if_fit
 from bookie_server.wire.buffer import Buffer
 from tests.bookie_server.storage.claims import NEXT_ID, known
 from tests.simulation.kit.files import SimFileSystem
@@ -176,6 +176,6 @@ def test_a_refused_start_makes_neither_directories_nor_locks(tmp_path: Path) -> 
     settings = StorageSettings(journal_directories=(journal,), ledger_directories=(ledgers,))
 
     with pytest.raises(StorageRefusedError):
-        claim_directories(RealFileSystem(), settings, known(1), NEXT_ID)
+        lock_if_fit(RealFileSystem(), settings, known(1), NEXT_ID)
 
     assert list(tmp_path.iterdir()) == []
