@@ -48,7 +48,7 @@ FOUND_AT = {
     "limbo_for_good": 30,
     "limbo_of_open_ends": 286,
     "limbo_passed_over": 33,
-    "lost_alone_is_not_lost": 49,
+    "lost_alone_is_not_lost": 703,
     "named_before_copied": 41,
     "nobody_asks": 36,
     "open_fragment_is_complete": 61,
@@ -61,7 +61,7 @@ NOTICED = [mutant for name, mutant in BLIND.items() if name != "outage_means_nob
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
 def test_the_mutant_is_noticed(mutant: Mutant) -> None:
-    seeds = (FOUND_AT.get(mutant.name, 0), *range(600))
+    seeds = (FOUND_AT.get(mutant.name, 0), *range(3_000))
 
     assert hunt_in_world(mutant, seeds, mutant.caught_by) is not None
 
