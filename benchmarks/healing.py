@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.disk import file_copy_mb_per_s
 from benchmarks.figures import Figure
-from benchmarks.ledgers import process_cpu_s
+from benchmarks.processes import process_cpu_s
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper import LocalCluster, aio
 from spark_bookkeeper.ledger.context import LedgerContext

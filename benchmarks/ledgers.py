@@ -9,21 +9,13 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from benchmarks.disk import REPLICA_WRITES, file_read_mb_per_s, synced_write_mb_per_s
 from benchmarks.figures import Figure, percentile
+from benchmarks.processes import process_cpu_s
 from spark_bookkeeper import BookKeeper, LocalCluster, WriteHandle, aio
 from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def process_cpu_s(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 @contextmanager

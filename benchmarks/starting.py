@@ -9,7 +9,7 @@ from pathlib import Path
 import google_crc32c
 
 from benchmarks.figures import Figure
-from benchmarks.ledgers import process_cpu_s
+from benchmarks.processes import process_cpu_s
 from spark_bookkeeper import LocalCluster, aio
 
 GIB = 1024**3
