@@ -13,6 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 SCALE ?= 0.1
 MINUTES ?= 60
+ROUNDS ?= 5
 TIER ?= 2
 SIM_1 := .rules
 SIM_commits := .commits
@@ -113,8 +114,8 @@ soak: bootstrap ## Simulated worlds and commits for MINUTES=60, then bookies and
 	$(BIN)/bookkeeper demo --scale $(SCALE)
 
 .PHONY: bench
-bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures)
-	@$(BIN)/python -m benchmarks all --scale $(SCALE)
+bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures); PEERS=1: beside Apache BookKeeper
+	@$(BIN)/python -m benchmarks $(if $(PEERS),peers --rounds $(ROUNDS),all --scale $(SCALE))
 
 .PHONY: notebooks
 notebooks: bootstrap ## Runs examples/*.ipynb from clean, in place; fails if a result changed

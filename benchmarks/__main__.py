@@ -1,4 +1,7 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``p11``, ``steps`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``p11``, ``steps`` (P2 runs with P1).
+
+``python -m benchmarks peers`` is a comparison with Apache BookKeeper; it has options of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from benchmarks.healing import p11
 from benchmarks.ledgers import p4, p5, p6
 from benchmarks.loop_steps import loop_steps
 from benchmarks.many_ledgers import p10_ledgers
+from benchmarks.peers import comparing
 from benchmarks.recovery import p9
 from benchmarks.starting import p10_start
 from benchmarks.tailing import p8
@@ -72,12 +76,15 @@ BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs, prints a line per figure as it is known, and a JSON document where one is asked for."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["peers"]:
+        return comparing.main(given[1:])
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("workload", choices=("all", "p1", *BY_SECONDS))
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor of P1 and P2")
     parser.add_argument("--seconds", type=float, default=4, help="length of P4 to P10, roughly")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     workloads: dict[str, Callable[[], list[Figure]]] = {
         name: partial(run, options.seconds) for name, run in BY_SECONDS.items()
     }

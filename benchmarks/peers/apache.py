@@ -1,0 +1,171 @@
+"""A cluster of Apache's: ZooKeeper and bookies as processes of their own, as a local cluster of ours is.
+
+Directories are temporary and beside ours, on the same disk; the processes belong to a guard and end
+with whoever started them. Settings are Apache's defaults but for what a loopback address and several
+bookies on one disk need, and for what makes both sides promise the same: every add is synced before
+it is acknowledged, and space of deleted ledgers is looked for as often as our bookies do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+from benchmarks.peers.artifacts import CLIENT_CLASS, Artifacts
+from benchmarks.peers.commands import CommandedClient
+from spark_bookkeeper.local.errors import LocalStartError, log_tail
+from spark_bookkeeper.local.guard import Guard
+from spark_bookkeeper.local.ports import LOOPBACK, free_port
+from spark_bookkeeper.local.process import LocalProcess
+from spark_bookkeeper.local.readiness import run_in_thread, wait_until_ready
+from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+
+FORMAT_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 20.0
+
+_OPENED = ("java.nio", "jdk.internal.misc", "java.io", "java.util.zip", "java.lang", "sun.nio.ch")
+_MEMORY = ("-Xmx1g", "-XX:MaxDirectMemorySize=1500m")
+JAVA_OPTIONS = (
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    *_MEMORY,
+)
+"""What Apache's own scripts open for Netty, and room enough that no side is short of memory."""
+
+_CONFIG = f"""\
+metadataServiceUri={{uri}}
+bookiePort={{port}}
+advertisedAddress={LOOPBACK}
+allowLoopback=true
+journalDirectories={{directory}}/journal
+ledgerDirectories={{directory}}/ledgers
+journalSyncData=true
+ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
+dbStorage_writeCacheMaxSizeMb=256
+dbStorage_readAheadCacheMaxSizeMb=128
+diskUsageThreshold=0.99
+diskUsageWarnThreshold=0.98
+gcWaitTime=30000
+journalMaxBackups=0
+httpServerEnabled=false
+"""
+
+
+class ApacheBookie(LocalProcess):
+    """One bookie, on a port and a directory of its own."""
+
+    def __init__(self, guard: Guard, artifacts: Artifacts, directory: Path, port: int) -> None:
+        self.bookie_id = f"{LOOPBACK}:{port}"
+        log_path = directory / "bookie.log"
+        super().__init__(f"Apache bookie {port}", log_path, STOP_TIMEOUT_S, guard.popen)
+        self._artifacts = artifacts
+        self._directory = directory
+        self.config = directory / "bookie.conf"
+        self._port = port
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def configure(self, uri: str) -> None:
+        """Write its configuration; the cluster is formatted with that of the first."""
+        self._directory.mkdir()
+        text = _CONFIG.format(uri=uri, port=self._port, directory=self._directory)
+        self.config.write_text(text, encoding="utf-8")
+
+    def spawn(self) -> None:
+        """Start its process and do not wait."""
+        main = "org.apache.bookkeeper.server.Main"
+        command = self._artifacts.command(main, "--conf", str(self.config), options=JAVA_OPTIONS)
+        self._spawn(command, cwd=self._directory)
+
+    def require_running(self) -> None:
+        """Raises LocalStartError."""
+        if not self.is_running:
+            raise self.start_error(f"its process ended with exit code {self.exit_code}")
+
+
+class ApacheCluster:
+    """Three bookies and a ZooKeeper that live as long as the ``with`` block."""
+
+    def __init__(self, artifacts: Artifacts, bookies: int = 3) -> None:
+        self._artifacts = artifacts
+        self._count = bookies
+        self.bookies: list[ApacheBookie] = []
+
+    def __enter__(self) -> Self:
+        self.directory = Path(tempfile.mkdtemp(prefix="bookkeeper-apache-"))
+        self._guard = Guard(remove=self.directory)
+        try:
+            self._start()
+        except BaseException:
+            self._guard.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # All at the same time; what they have not written yet will not be missed.
+        self._guard.close()
+
+    def client(self) -> CommandedClient:
+        """A new process of Apache's Java client."""
+        return CommandedClient(
+            "Apache BookKeeper",
+            self._artifacts.command(CLIENT_CLASS, self.metadata_service_uri, options=JAVA_OPTIONS),
+            self.directory / "client.log",
+            dict(os.environ),
+        )
+
+    def _start(self) -> None:
+        ports: set[int] = set()
+        zookeeper = ZooKeeperProcess(
+            self.directory / "zookeeper", free_port(ports), popen=self._guard.popen
+        )
+        zookeeper.start()
+        self.metadata_service_uri = f"zk+hierarchical://{LOOPBACK}:{zookeeper.port}/ledgers"
+        for index in range(self._count):
+            directory = self.directory / f"bookie{index}"
+            bookie = ApacheBookie(self._guard, self._artifacts, directory, free_port(ports))
+            bookie.configure(self.metadata_service_uri)
+            self.bookies.append(bookie)
+        self._format()
+        spawned_ms = int(time.time() * 1000)
+        for bookie in self.bookies:
+            bookie.spawn()
+
+        def check() -> None:
+            for bookie in self.bookies:
+                bookie.require_running()
+
+        missing = run_in_thread(
+            wait_until_ready(
+                self.metadata_service_uri,
+                {bookie.bookie_id: spawned_ms for bookie in self.bookies},
+                check,
+                START_TIMEOUT_S,
+            )
+        )
+        for bookie in self.bookies:
+            if reason := missing.get(bookie.bookie_id):
+                raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
+
+    def _format(self) -> None:
+        """Write the cluster's first nodes into ZooKeeper, which no bookie does by itself."""
+        shell = "org.apache.bookkeeper.bookie.BookieShell"
+        config = str(self.bookies[0].config)
+        command = self._artifacts.command(shell, "-conf", config, "initnewcluster")
+        with (self.directory / "format.log").open("wb") as log:
+            process = self._guard.popen(command, stdout=log)
+        try:
+            code: int | None = process.wait(FORMAT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            detail = f"initnewcluster ended with {code} (None: not within {FORMAT_TIMEOUT_S:.0f} s)"
+            raise LocalStartError("Apache cluster", detail, log_tail(self.directory / "format.log"))
