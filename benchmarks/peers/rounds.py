@@ -27,6 +27,9 @@ class Measure:
     unit: str
     is_rate: bool = False
     """More is better; else less is."""
+    is_lumpy: bool = False
+    """Work of the background comes in lumps, some rounds after its cause: what counts is the mean by
+    bytes over all rounds, and not the median of rounds."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Round:
 class Range:
     """Of a side's figures in all rounds."""
 
-    median: float
+    middle: float
+    """Their median, or their mean by bytes where the measure is lumpy."""
     low: float
     high: float
 
@@ -57,8 +61,10 @@ class Comparison:
     measure: Measure
     ours: Range
     peer: Range
-    ratio_median: float
+    ratio: float
+    """The median of the rounds' ratios; where the measure is lumpy, the ratio of the means."""
     ratio_worst: float
+    """Of a single round."""
 
 
 def order(index: int) -> tuple[str, str]:
@@ -68,26 +74,31 @@ def order(index: int) -> tuple[str, str]:
 
 def compare(measure: Measure, rounds: Sequence[Round]) -> Comparison | None:
     """Over the rounds in which both sides have a figure above 0; ``None``: there is no such round."""
-    pairs = [
-        (each.figures[OURS][measure.key], each.figures[PEER][measure.key])
+    kept = [
+        each.figures
         for each in rounds
         if all(each.figures[side].get(measure.key, 0) > 0 for side in (OURS, PEER))
     ]
-    if not pairs:
+    if not kept:
         return None
-    ratios = [ours / peer for ours, peer in pairs]
+    ours, peer = (_range(measure, [figures[side] for figures in kept]) for side in (OURS, PEER))
+    ratios = [figures[OURS][measure.key] / figures[PEER][measure.key] for figures in kept]
     return Comparison(
         measure,
-        range_of([ours for ours, _ in pairs]),
-        range_of([peer for _, peer in pairs]),
-        median(ratios),
+        ours,
+        peer,
+        ours.middle / peer.middle if measure.is_lumpy else median(ratios),
         min(ratios) if measure.is_rate else max(ratios),
     )
 
 
-def range_of(values: Sequence[float]) -> Range:
-    """Median, least and most."""
-    return Range(median(values), min(values), max(values))
+def _range(measure: Measure, turns: Sequence[Figures]) -> Range:
+    values = [turn[measure.key] for turn in turns]
+    middle = median(values)
+    if measure.is_lumpy:
+        middle = sum(turn[measure.key] * turn["bytes"] for turn in turns)
+        middle /= sum(turn["bytes"] for turn in turns)
+    return Range(middle, min(values), max(values))
 
 
 def figures_of_turn(answer: Figures) -> Figures:

@@ -27,14 +27,14 @@ def number(value: float) -> str:
 
 
 def span(values: Range, unit: str) -> str:
-    """``median (low-high) unit``."""
+    """``middle (low-high) unit``."""
     within = f"{number(values.low)}-{number(values.high)}"
-    return f"{number(values.median)} ({within}) {unit}"
+    return f"{number(values.middle)} ({within}) {unit}"
 
 
 def ratio(compared: Comparison) -> str:
-    """``median (worst)``."""
-    return f"{compared.ratio_median:.2f} ({compared.ratio_worst:.2f})"
+    """``ratio (worst)``."""
+    return f"{compared.ratio:.2f} ({compared.ratio_worst:.2f})"
 
 
 def lines(row: Row) -> list[str]:
@@ -46,7 +46,7 @@ def lines(row: Row) -> list[str]:
         ours, peer = span(compared.ours, measure.unit), span(compared.peer, measure.unit)
         better = "more" if measure.is_rate else "less"
         listed.append(
-            f"    {name:<19} ours {ours:<30} Apache {peer:<30} "
+            f"    {name:<20} ours {ours:<30} Apache {peer:<30} "
             f"ratio {ratio(compared)}, {better} is better"
         )
     return listed
@@ -59,7 +59,8 @@ def markdown(rows: Sequence[Row], environment: Mapping[str, str], rounds: int) -
         (
             f"Median of {rounds} alternated rounds, both clusters up, with the range in brackets. The ratio is "
             "ours over the peer's: the median of the rounds' ratios, and the worst in brackets; above 1 is better "
-            "for rates, below 1 for times, CPU and bytes written.",
+            "for rates, below 1 for times, CPU and bytes written. What bookies wrote and their CPU, for three copies of "
+            "each byte, are means over all rounds: much of it is done some rounds later.",
             "",
             f"{about}.",
             "",

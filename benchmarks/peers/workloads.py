@@ -15,8 +15,9 @@ MB_PER_S = Measure("mb_per_s", "", "MB/s", is_rate=True)
 P50 = Measure("p50_ms", "p50", "ms")
 P99 = Measure("p99_ms", "p99", "ms")
 CLIENT_CPU = Measure("client_ms_per_mib", "client's CPU", "ms/MiB")
-BOOKIES_CPU = Measure("bookies_ms_per_mib", "three bookies' CPU", "ms/MiB")
-WRITTEN = Measure("written_per_byte", "bookies wrote", "B/B")
+BOOKIES_CPU = Measure("bookies_ms_per_mib", "three bookies' CPU", "ms/MiB", is_lumpy=True)
+WRITTEN = Measure("written_per_byte", "three bookies wrote", "B/B", is_lumpy=True)
+"""A byte of user data is stored three times."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from benchmarks.peers.rounds import (
 
 RATE = Measure("per_s", "", "/s", is_rate=True)
 TIME = Measure("p99_ms", "p99", "ms")
+LUMPY = Measure("written_per_byte", "wrote", "B/B", is_lumpy=True)
 
 
 def rounds_of(key: str, *pairs: tuple[float, float]) -> list[Round]:
@@ -32,9 +33,9 @@ def test_a_ratio_is_of_one_round_and_not_of_two_medians() -> None:
     compared = compare(RATE, rounds)
 
     assert compared is not None
-    assert compared.ratio_median == 2.0
-    assert (compared.ours.median, compared.ours.low, compared.ours.high) == (200, 100, 300)
-    assert (compared.peer.median, compared.peer.low, compared.peer.high) == (100, 50, 200)
+    assert compared.ratio == 2.0
+    assert (compared.ours.middle, compared.ours.low, compared.ours.high) == (200, 100, 300)
+    assert (compared.peer.middle, compared.peer.low, compared.peer.high) == (100, 50, 200)
 
 
 @pytest.mark.parametrize(("measure", "worst"), [(RATE, 0.5), (TIME, 3.0)])
@@ -47,7 +48,7 @@ def test_the_worst_ratio_is_the_lowest_rate_and_the_longest_time(
 
     assert compared is not None
     assert compared.ratio_worst == worst
-    assert compared.ratio_median == 1.0
+    assert compared.ratio == 1.0
 
 
 def test_a_round_without_a_figure_of_both_sides_is_left_out() -> None:
@@ -56,8 +57,31 @@ def test_a_round_without_a_figure_of_both_sides_is_left_out() -> None:
     compared = compare(TIME, rounds)
 
     assert compared is not None
-    assert compared.ours.median == 20
+    assert compared.ours.middle == 20
     assert compare(TIME, rounds[:1]) is None
+
+
+def test_what_comes_in_lumps_is_a_mean_by_bytes() -> None:
+    """A cache that was filled in the first round is written in the third: no round is typical."""
+    rounds = [
+        Round(
+            OURS,
+            1.0,
+            {
+                OURS: {"written_per_byte": ours, "bytes": 100},
+                PEER: {"written_per_byte": peer, "bytes": bytes_},
+            },
+        )
+        for ours, peer, bytes_ in ((3, 3, 100), (3, 3, 100), (12, 15, 200))
+    ]
+
+    compared = compare(LUMPY, rounds)
+
+    assert compared is not None
+    assert compared.ours.middle == 6
+    assert compared.peer.middle == 9
+    assert compared.ratio == pytest.approx(2 / 3)
+    assert compared.ratio_worst == 1
 
 
 def test_both_sides_begin_equally_often() -> None:
