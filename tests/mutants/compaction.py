@@ -58,7 +58,7 @@ mutant(
     "moves_left_out_of_snapshots",
     "an index that is written anew has the rows of before a compaction, whose logs go",
     _STATES,
-    _EXPLORED.format("compaction"),
+    _EXPLORED.format("compaction").replace("-0", "-1").replace("-0", "-2").replace("-0", "-1"),
 ).edit(DirectoryIndex._replace_file, {"parts[-1].moved = delta.moved": "pass"})
 mutant(
     "moves_left_out_of_loads",
