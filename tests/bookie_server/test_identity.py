@@ -16,7 +16,7 @@ from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.identity.cookie_file import read_start
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity
+from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity, StartCounter
 from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.interface import MetadataStore
@@ -197,8 +197,19 @@ async def test_a_later_start_on_other_directories_ends_the_earlier_process() -> 
 
 
 @pytest.mark.conformance("S4")
-async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> None:
+async def test_two_that_start_at_once_on_other_directories_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = await made()
+    count, both = CookieStore.count_start, asyncio.Barrier(2)
+
+    async def count_beside_the_other(
+        self: CookieStore, bookie_id: str, counter: StartCounter, found: RecordedIdentity
+    ) -> None:
+        await both.wait()
+        await count(self, bookie_id, counter, found)
+
+    monkeypatch.setattr(CookieStore, "count_start", count_beside_the_other)
     disks = [SimFileSystem(), SimFileSystem()]
     starts = [
         claim_identity(
@@ -209,6 +220,7 @@ async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> N
 
     outcomes = await asyncio.gather(*starts, return_exceptions=True)
 
+    monkeypatch.undo()
     kinds = sorted(type(outcome).__name__ for outcome in outcomes)
     assert kinds == ["Identity", "StorageRefusedError"]
     # and the one that lost does not win at its next start
