@@ -23,7 +23,7 @@ from tests.simulation.kit.crash_states import CrashStates
 
 STATES_PER_PART = 500
 HISTORIES_PER_PART = 120
-"""More than enough: a history has some twenty to two hundred states of its own."""
+"""More than enough: a history has twenty states of its own or more."""
 PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.first_start: 1,
     histories.start_again: 3,
@@ -48,8 +48,9 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     compaction_histories.compaction_without_room: 1,
 }
 """How many tests explore histories of a kind in `make test`."""
-STATES_OF: dict[Callable[[CrashStates, Random], None], int] = {histories.sealed: 1_200}
-"""Where a history has so many states that fewer would be of three histories or so."""
+STATES_PER_HISTORY = 60
+"""About so many of a long history's states are judged, at random: many histories find more than many
+states of one."""
 FULL_FACTOR = 5
 """So many times as many in `make full`, of histories that nobody has seen."""
 
@@ -57,14 +58,15 @@ FULL_FACTOR = 5
 def explore(
     history: Callable[[CrashStates, Random], None], seed: int, states_min: int
 ) -> CrashStates:
-    """Histories of one kind, until they have had so many states."""
-    states = CrashStates(Random(seed), draws=12)
+    """Histories of one kind, until so many of their states were judged."""
+    states = CrashStates(Random(seed), draws=12, share=STATES_PER_HISTORY / 240)
     limit = HISTORIES_PER_PART * states_min // STATES_PER_PART
     for number in range(limit):
         history(states, Random(seed + number))
         if len(states) >= states_min:
             sys.stdout.write(f"{history.__name__}: {len(states)} states of {number + 1}\n")
             return states
+        states.share = min(1, STATES_PER_HISTORY * (number + 1) / states.met)
     raise AssertionError(f"{history.__name__}: {limit} histories had {len(states)} states only")
 
 
@@ -81,7 +83,7 @@ def explore(
 def test_no_crash_loses_denies_or_invents_anything(
     history: Callable[[CrashStates, Random], None], part: int
 ) -> None:
-    explore(history, part * HISTORIES_PER_PART, STATES_OF.get(history, STATES_PER_PART))
+    explore(history, part * HISTORIES_PER_PART, STATES_PER_PART)
 
 
 def test_the_states_are_as_many_as_the_documents_say() -> None:

@@ -13,16 +13,22 @@ from tests.simulation.kit.files import SimFileSystem
 
 
 class CrashStates:
-    """Those of one or more histories; ``draws`` are tried at every moment, beside the extremes."""
+    """Those of one or more histories; ``draws`` are tried at every moment, beside the extremes.
 
-    def __init__(self, random: Random, draws: int) -> None:
+    Of the new ones a random ``share`` is judged, for a judgement costs more than a state.
+    """
+
+    def __init__(self, random: Random, draws: int, share: float = 1) -> None:
         self.random = random
+        self.share = share
+        self.met = 0
+        """New states so far, judged or not."""
         self._draws = draws
         self._judged: set[tuple[object, ...]] = set()
         self._found: set[tuple[object, ...]] = set()
 
     def __len__(self) -> int:
-        """Distinct states so far."""
+        """Distinct states that were judged so far."""
         return len(self._found)
 
     def of(
@@ -40,6 +46,10 @@ class CrashStates:
     def is_news(self, image: SimFileSystem, promised: object = None, beside: object = None) -> bool:
         """Whether a state was not judged before, in the face of the same promises."""
         state = image.digest(), beside
+        if state not in self._found:
+            self.met += 1
+            if self.random.random() >= self.share:
+                return False
         self._found.add(state)
         before = len(self._judged)
         self._judged.add((*state, promised))
