@@ -170,6 +170,14 @@ class LedgerClient:
         confirmed = max(confirmed, metadata.last_fragment.first_entry - 1)
         return ReadHandle(self.cluster, ledger_id, versioned, confirmed)
 
+    async def check_password(self, ledger_id: int, password: bytes) -> None:
+        """For a log, which asks about a ledger that it names. Not synced: the log read of the ledger in this session.
+
+        Raises: NoSuchLedgerError, UnauthorizedError.
+        """
+        if (await self.cluster.ledgers.read(ledger_id)).metadata.password != password:
+            raise UnauthorizedError(ledger_id)
+
     async def delete_ledger(
         self, ledger_id: int, *, force: bool = False, unfenced: bool = False
     ) -> None:

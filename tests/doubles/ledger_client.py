@@ -187,6 +187,9 @@ class FakeLedgerClient(LedgerClient):
         assert not recovery
         return FakeAsyncReader(self._client.open_ledger(ledger_id, password=password))
 
+    async def check_password(self, ledger_id: int, password: bytes) -> None:
+        self._client.open_ledger(ledger_id, password=password)
+
     async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         return self._client.ledger_metadata(ledger_id)
 

@@ -1,15 +1,24 @@
-"""Runs many coroutines a few at a time, and lets none of them outlive the call."""
+"""Runs coroutines side by side, and lets none of them outlive the call."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+async def both(first: Awaitable[T], second: Awaitable[R]) -> tuple[T, R]:
+    """Wait for two things at once; if both fail, the error of the first is raised."""
+    outcomes = await asyncio.gather(first, second, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return cast("tuple[T, R]", tuple(outcomes))
 
 
 async def each(

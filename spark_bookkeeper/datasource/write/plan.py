@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pyspark.sql.types import StructType
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.bounded import both
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
@@ -102,10 +103,10 @@ async def _plan_once(
     settings = overridden(found.head.settings, options)
     # Before the take-over: columns or a password that do not fit must not cost the outside writer
     # its ledger.
-    written, planned = await _schema(session, nodes, found.head, options, schema)
-    # An overwrite leaves no row of the old password, so it may bring another.
-    if not is_overwrite:
-        await _check_password(session, nodes, found.head, password)
+    (written, planned), _ = await both(
+        _schema(session, nodes, found.head, options, schema),
+        _check_password(session, nodes, found.head, password, is_overwrite=is_overwrite),
+    )
     if options.takes_over and found.head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
         # Closing added rows, and the epoch keeps which of them an overwrite may replace.
@@ -162,13 +163,16 @@ async def _find_or_create(
 
 
 async def _check_password(
-    session: Session, nodes: LogNodes, head: LogHead, password: bytes
+    session: Session, nodes: LogNodes, head: LogHead, password: bytes, *, is_overwrite: bool
 ) -> None:
     """Refuse to append under another password: no read could give all rows of the log then.
 
     Raises:
         UnauthorizedError: the log's newest rows have another password.
     """
+    # It leaves no row of the old password, so it may bring another.
+    if is_overwrite:
+        return
     newest = head.open_ledger or next(reversed(head.ranges), None)
     if newest is None and head.chunks:
         view = session.view(nodes.log_id, nodes.log)
@@ -176,7 +180,7 @@ async def _check_password(
         newest = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges[-1]
     try:
         if newest is not None:
-            await session.ledgers.open_ledger(newest.ledger_id, password=password)
+            await session.ledgers.check_password(newest.ledger_id, password)
     except NoSuchLedgerError:
         return  # Truncated since the head was read: no row has that password any more.
 

@@ -20,7 +20,7 @@ from functools import partial
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.store.operations import StoreConflict
+from bookkeeper_metadata.store.operations import Delete, StoreConflict
 from spark_bookkeeper.log.cleaning.references import find_referenced
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
@@ -30,6 +30,8 @@ from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.settings import RetentionSettings
 
+AT_ONCE_MAX = 100
+"""Ledgers of a write that is swept in one request; of more it would be a large one."""
 _log = logging.getLogger(__name__)
 
 
@@ -101,6 +103,8 @@ class Sweeper:
     ) -> None:
         own = summary.epoch.number
         job = job_name(summary.job)
+        if await self._sweep_at_once(nodes, summary, report):
+            return
         if summary.outcome is CommitOutcome.REPLAYED:
             # Only a LIVE token changes: if this epoch is the one that committed, it stays.
             if await nodes.kill(own, self.site.clock_ms()) is TokenState.DEAD:
@@ -118,6 +122,26 @@ class Sweeper:
             if state is not TokenState.COMMITTED:
                 await self.sweep_epoch(nodes, other, report, job=job)
         await remove_job(nodes, job, report)
+
+    async def _sweep_at_once(
+        self, nodes: LogNodes, summary: CommitSummary, report: SweepReport
+    ) -> bool:
+        """Whether the write left nothing but what its messages name, and its job had no other epoch: that is gone now."""
+        if summary.outcome is CommitOutcome.REPLAYED:
+            return False
+        if not 0 < len(summary.children) <= AT_ONCE_MAX:
+            return False
+        epoch, job = summary.epoch.number, job_name(summary.job)
+        paths = [nodes.tree.token_child(epoch, child) for child in sorted(summary.children)]
+        # Whatever else there is below the token or the job has all of it refused.
+        paths += [nodes.tree.token(epoch), nodes.tree.job_epoch(job, epoch), nodes.tree.job(job)]
+        try:
+            await self.site.store.multi([Delete(path, None) for path in paths])
+        except StoreConflict:
+            return False
+        report.tokens_removed.append(epoch)
+        report.jobs_removed.append(job)
+        return True
 
     async def sweep_epoch(
         self,

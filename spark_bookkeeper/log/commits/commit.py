@@ -42,7 +42,15 @@ from spark_bookkeeper.log.errors import (
     TxnAppReusedError,
     TxnRegressedError,
 )
-from spark_bookkeeper.log.format.epoch import Epoch, Job, StoredTxn, TaskMessage, Token, TokenState
+from spark_bookkeeper.log.format.epoch import (
+    Epoch,
+    Job,
+    StoredTxn,
+    TaskMessage,
+    Token,
+    TokenChild,
+    TokenState,
+)
 from spark_bookkeeper.log.format.model import ChunkRef, LogHead
 from spark_bookkeeper.log.format.serde import encode_schema, encode_txn
 from spark_bookkeeper.log.nodes.paths import job_name
@@ -84,14 +92,19 @@ class CommitSummary:
     outcome: CommitOutcome
     epoch: Epoch
     job: Job
-    ledger_ids: frozenset[int]
-    """The ledgers its messages named; visible only if COMMITTED."""
+    children: frozenset[TokenChild]
+    """What its messages named of what is below its token; visible only if COMMITTED."""
     rows: int
     size_bytes: int
     attempts: int
     elapsed_ms: int
     is_first_of_app: bool
     """The log knew of no transaction of the application before this one."""
+
+    @property
+    def ledger_ids(self) -> frozenset[int]:
+        """The ledgers its messages named."""
+        return frozenset(child.ledger_id for child in self.children)
 
 
 @dataclass(slots=True)
@@ -134,7 +147,7 @@ class Committer:
             outcome,
             request.epoch,
             request.job,
-            frozenset(written.ledger_id for written in request.written),
+            request.children,
             sum(written.rows for written in request.written),
             sum(written.size_bytes for written in request.written),
             attempts,
@@ -249,9 +262,9 @@ class Committer:
         """Write the chunks and return the multi that makes them count; ``None``: a replay."""
         found = await nodes.head()
         txn = request.job.txn
-        # Read after the head: if another commit changes it later, that changes the head too, and the
-        # multi fails.
-        stored = None if txn is None else await nodes.txn(txn.app_id)
+        # Read after the head, and not beside it: if another commit changes it later, that changes the head too,
+        # and the multi fails. Its own version says less: one forgotten and stored anew has it again.
+        stored = await nodes.txn_of(txn)
         if _require_txn(request, None if stored is None else stored.txn) is TxnStatus.STORED:
             return None
         attempted.is_first_of_app = txn is not None and stored is None

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
-from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.bounded import both, each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.operations import (
     Check,
@@ -53,6 +53,7 @@ CLAIM_ATTEMPTS_MAX = 8
 """How often a claim's index node is tried; sweeps may remove its parent in between."""
 FENCE_CONCURRENCY_MAX = 8
 """Ledgers of superseded attempts fenced at a time by one task."""
+_TRIED_AGAIN = (NodeExistsError, NoNodeError, MetadataUnavailableError)
 
 _log = logging.getLogger(__name__)
 
@@ -164,16 +165,14 @@ class Jobs:
             NoSuchLogError: the log is gone.
         """
         nodes = self._site.nodes(epoch.log_id, epoch.log)
-        if job.txn is not None:
-            stored = await nodes.txn(job.txn.app_id)
-            # Whether it is a replay or an error is for the commit to say, which reads it again. A
-            # stale answer here only costs the work of writing what will not be needed.
-            if txn_status(job.txn, None if stored is None else stored.txn) is not TxnStatus.NEW:
-                return None
         name = job_name(job)
         # Announced before the others are listed: of two epochs that claim at the same time the one
         # that announces itself later sees the other.
-        await self._announce(nodes, name, epoch)
+        stored, _ = await both(nodes.txn_of(job.txn), self._announce(nodes, name, epoch))
+        # Whether it is a replay or an error is for the commit to say, which reads it again. A stale
+        # answer here only costs the work of writing what will not be needed.
+        if txn_status(job.txn, None if stored is None else stored.txn) is not TxnStatus.NEW:
+            return None
         # Both at once, for the multi that creates the ledger checks the token again.
         siblings, refusal = await asyncio.gather(
             nodes.job_epochs(name), self._require_live(nodes, epoch), return_exceptions=True
@@ -221,38 +220,24 @@ class Jobs:
     async def _announce(self, nodes: LogNodes, job: str, epoch: Epoch) -> None:
         """Make the job's index node of this epoch; making it again is harmless."""
         path = nodes.tree.job_epoch(job, epoch.number)
-        lost: Exception | None = None
-        for attempt in range(CLAIM_ATTEMPTS_MAX):
-            try:
-                if attempt == 0 and await self._create_with_job(nodes, job, path):
-                    return
-                await self._store.create(path, b"")
+        with_job = [Create(nodes.tree.job(job), b""), Create(path, b"")]
+        lost: BaseException | None = None
+        for _ in range(CLAIM_ATTEMPTS_MAX):
+            # At once, and one of them is refused: only a job's first claim has its node to make, too.
+            outcomes = await asyncio.gather(
+                self._store.multi(with_job), self._store.create(path, b""), return_exceptions=True
+            )
+            of_both, of_own = outcomes
+            # Made by another task of this epoch, or by an earlier try whose reply was lost.
+            if of_both is None or of_own is None or isinstance(of_own, NodeExistsError):
                 return
-            except NodeExistsError:
-                # Made by another task of this epoch, or by an earlier try whose reply was lost.
-                return
-            except MetadataUnavailableError as cause:
-                lost = cause
-            except NoNodeError as cause:
-                lost = cause
-                await self._make_job(nodes, job)
+            if isinstance(of_both, NoNodeError):
+                raise NoSuchLogError(nodes.log) from of_both
+            for outcome in outcomes:
+                if outcome is not None and not isinstance(outcome, _TRIED_AGAIN):
+                    raise outcome
+            lost = of_own
         raise MetadataUnavailableError(self._store.service, f"claim got no reply {path}") from lost
-
-    async def _create_with_job(self, nodes: LogNodes, job: str, path: str) -> bool:
-        """Make both at once, as the first claim of a job can; ``False``: the job is there."""
-        try:
-            await self._store.multi([Create(nodes.tree.job(job), b""), Create(path, b"")])
-        except NodeExistsError:
-            return False
-        return True
-
-    async def _make_job(self, nodes: LogNodes, job: str) -> None:
-        try:
-            await self._store.create(nodes.tree.job(job), b"")
-        except NoNodeError as cause:
-            raise NoSuchLogError(nodes.log) from cause
-        except (NodeExistsError, MetadataUnavailableError):
-            return  # If it was not made, creating the epoch's node in it says so.
 
     async def _require_live(self, nodes: LogNodes, epoch: Epoch) -> None:
         found = await nodes.find_token(epoch.number)

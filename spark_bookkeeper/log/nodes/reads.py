@@ -17,7 +17,7 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format import serde
-from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState
+from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState, Txn
 from spark_bookkeeper.log.format.model import (
     Chunk,
     ChunkRef,
@@ -129,6 +129,10 @@ class LogNodes:
     async def txn(self, app_id: str) -> TxnAt | None:
         """What the application committed last."""
         return await self._read(self.tree.txn(app_id), serde.parse_txn, TxnAt)
+
+    async def txn_of(self, txn: Txn | None) -> TxnAt | None:
+        """What the application of ``txn`` committed last; ``None`` without one."""
+        return None if txn is None else await self.txn(txn.app_id)
 
     async def txns(self) -> dict[str, StoredTxn]:
         """What every application committed last, by its id."""

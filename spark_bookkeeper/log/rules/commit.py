@@ -20,6 +20,7 @@ from spark_bookkeeper.log.format.epoch import (
     SeenTable,
     StoredTxn,
     TaskMessage,
+    TokenChild,
     Txn,
 )
 from spark_bookkeeper.log.format.model import LogHead
@@ -54,6 +55,8 @@ class CommitRequest:
     """In partition order."""
     is_already_committed: bool
     """A task found the job's transaction stored and wrote nothing."""
+    children: frozenset[TokenChild]
+    """What the attempts that wrote have made below their token."""
 
 
 def agree(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
@@ -87,6 +90,11 @@ def agree(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
         first.job,
         tuple(message.written for message in ordered if message.written is not None),
         any(message.is_already_committed for message in ordered),
+        frozenset(
+            TokenChild(message.partition, message.task_attempt_id, message.written.ledger_id)
+            for message in ordered
+            if message.written is not None
+        ),
     )
 
 

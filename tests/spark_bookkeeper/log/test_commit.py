@@ -60,7 +60,7 @@ async def test_commit_happens_once_whichever_reply_is_lost(fault: Fault, job: Jo
         assert await world.rows() == 30
         assert world.ledgers() == summary.ledger_ids
 
-    assert await every_mutation(once, fault) > 3
+    assert await every_mutation(once, fault) >= 2
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -79,7 +79,7 @@ async def test_write_survives_a_lost_reply_of_any_mutation_from_plan_to_sweep(fa
         assert await world.nodes().epochs() == []
         assert world.tree.children(world.nodes().tree.jobs) == []
 
-    assert await every_mutation(once, fault) > 8
+    assert await every_mutation(once, fault) >= 8
 
 
 async def test_replay_with_other_partitions_adds_nothing(world: LogWorld) -> None:
