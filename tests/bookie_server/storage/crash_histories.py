@@ -251,7 +251,9 @@ def damage(states: CrashStates, random: Random) -> None:
     """A start on damaged disks, until all is in limbo that may have lost something, and after it."""
     model = lived(a_layout(random), random, 1 + random.randrange(2))
     files = model.files = model.files.copy()
-    path = random.choice([path for path in sorted(files.names_now) if not path.endswith(".log")])
+    # An unused file of the journal may be all zero, and then there is nothing to damage.
+    paths = [path for path in sorted(files.names_now) if any(files.content(path))]
+    path = random.choice([path for path in paths if not path.endswith(".log")])
     content = files.content(path)
     written = len(content.rstrip(b"\0"))
     match random.randrange(3):
