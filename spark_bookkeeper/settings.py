@@ -31,7 +31,8 @@ class ClientSettings(Settings):
     explicit_lac_interval_ms: int = setting(1, minimum=0)
     """A writer at rest for this long sends the bookies its last add confirmed, which otherwise only
     its next entry carries; 0: off. Tailing readers wait for it; shorter sends more small messages.
-    One with entries in flight gives their acknowledgements ten times as long."""
+    One with entries in flight gives their acknowledgements ten times as long, and one that rests between all of its
+    entries does not wait."""
     metadata_timeout_ms: int = 10_000
     """Longest wait for a connection to the metadata service and for each of its answers, and the session's
     time limit (Apache's ``zkTimeout``). Longer rides out longer outages of it, with tasks of Spark's that

@@ -2,7 +2,8 @@
 last entry.
 
 An entry carries the LAC of when it was packaged, so readers learn that entry n is confirmed when
-n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself. A writer with entries in
+n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself: at once by a writer that was at rest
+before each of its last entries, since most likely it is again. A writer with entries in
 flight is not at rest: an acknowledgement is near, and the entry it makes room for carries more than
 we could send now. It is a hint: best effort, never retried, and its outcome is ignored. It goes to the
 whole last ensemble, not to the write set alone as Apache's does: a reader of a striped ledger may
@@ -13,6 +14,7 @@ Source: Apache ``ExplicitLacUpdateFlow``.
 from __future__ import annotations
 
 import asyncio
+import math
 
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.record import encode_lac_packet
@@ -22,6 +24,9 @@ from spark_bookkeeper.ledger.context import LedgerContext
 _UNSETTLED_INTERVALS = 10
 """How many intervals to wait while entries are in flight: a bookie that hangs or is being replaced
 holds up their acknowledgement for seconds, and readers would not learn what is confirmed."""
+_RESTS_EXPECTED = 3
+"""After so many rests in a row another one is expected. Of fewer entries a ledger is mostly closed right away,
+which tells more than any LAC."""
 
 
 class ExplicitLac:
@@ -40,6 +45,10 @@ class ExplicitLac:
         self._known = NO_ENTRY_ID
         """The highest LAC the bookies were sent, in an entry or by itself."""
         self._ensemble: tuple[str, ...] = ()
+        self._settled_s = math.inf
+        """Since when no entry was in flight, as of the last acknowledgement; infinite: some are."""
+        self._rests = 0
+        """How many of the last acknowledgements came after a rest."""
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
@@ -49,14 +58,21 @@ class ExplicitLac:
         self, last_add_confirmed: int, ensemble: tuple[str, ...], *, is_settled: bool
     ) -> None:
         """Note an acknowledgement: ``ensemble`` is the last one, ``is_settled`` whether no entry is
-        in flight any more. Costs next to nothing: sending waits for a rest.
+        in flight any more. Costs next to nothing while there is no rest between them.
         """
         self._last_add_confirmed = last_add_confirmed
         self._ensemble = ensemble
-        rest_s = self._interval_s if is_settled else self._interval_s * _UNSETTLED_INTERVALS
-        self._due_s = self._loop.time() + rest_s
+        now_s = self._loop.time()
+        has_rested = now_s - self._settled_s >= self._interval_s
+        self._rests = self._rests + 1 if has_rested else 0
+        self._settled_s = now_s if is_settled else math.inf
         if last_add_confirmed <= self._known or self._is_stopped or not self._interval_s:
             return
+        if is_settled and self._rests >= _RESTS_EXPECTED:
+            self._tell()
+            return
+        rest_s = self._interval_s if is_settled else self._interval_s * _UNSETTLED_INTERVALS
+        self._due_s = now_s + rest_s
         # Only ever set to an earlier time. One that fires too soon finds out by itself, which is
         # cheaper than to move it with each acknowledgement.
         if self._timer is not None and self._timer.when() > self._due_s:
@@ -85,6 +101,9 @@ class ExplicitLac:
         if self._loop.time() < self._due_s:  # acknowledged something since: not at rest yet
             self._timer = self._loop.call_at(self._due_s, self._on_rest)
             return
+        self._tell()
+
+    def _tell(self) -> None:
         self._known = self._last_add_confirmed
         for bookie_id in self._ensemble:
             if bookie_id not in self._sending:

@@ -158,6 +158,33 @@ def test_a_writer_with_entries_in_flight_waits_for_them_but_only_for_ten_interva
         runner.run(main())
 
 
+@pytest.mark.parametrize(
+    ("pace_ms", "told"),
+    [
+        # From the fourth on at once: three rests in a row have shown how it writes.
+        (20, [(10, 0), (30, 1), (50, 2), (60, 3), (80, 4), (100, 5), (120, 6)]),
+        # Its next entry tells sooner.
+        (5, [(40, 6)]),
+    ],
+)
+def test_a_writer_that_rests_between_its_entries_tells_at_once(
+    pace_ms: int, told: list[tuple[int, int]]
+) -> None:
+    async def main() -> None:
+        heard = Heard(interval_ms=10)
+
+        for lac in range(7):
+            heard.explicit_lac.on_carried(lac - 1)
+            heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=True)
+            await asyncio.sleep(pace_ms / 1000)
+        await asyncio.sleep(1)
+
+        assert heard.told == told
+
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(main())
+
+
 async def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(
     cluster: InProcessCluster, writer: WriteHandle
 ) -> None:
