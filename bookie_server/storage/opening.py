@@ -17,7 +17,8 @@ from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.index.directory import DirectoryIndex
-from bookie_server.storage.journal.journal import Journal, JournalPlace
+from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.journal.journal_files import JournalPlace
 from bookie_server.storage.recovery import recover
 
 
@@ -62,7 +63,7 @@ def open_storage(
         for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
             opened.callback(journal.close)
             journals.append(journal)
-            checkpoints.retire[journal.index] = journal.retire
+            checkpoints.retire[journal.index] = journal.files.retire
             # No group stands between the old end and the new file, so the mark may skip to it, and
             # the old files can go.
             ends[journal.index] = journal.position.end

@@ -11,6 +11,7 @@ from bookie_server.storage.identity.cookie_file import _replace
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.rebuild import rebuild_rows
 from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.journal.journal_files import JournalFiles
 from bookie_server.storage.logs.entry_log import _LogWriter, write_entry_log
 from bookie_server.storage.recovery import _Recovery
 from tests.mutants.planting import DirectedMutants
@@ -29,13 +30,13 @@ mutant(
     "the directory is not synced behind the name of a new journal file",
     _STATES,
     _EXPLORED.format("roll"),
-).edit(Journal._begin_file, {"self._files.sync_dir(self.directory)": "pass"})
+).edit(JournalFiles.begin, {"self._files.sync_dir(self._directory)": "pass"})
 mutant(
     "journal_renamed_unsynced",
     "a journal file gets its name before its header is synced",
     _STATES,
     _EXPLORED.format("roll"),
-).edit(Journal._begin_file, {"following.file.sync()": "pass"})
+).edit(JournalFiles.begin, {"following.file.sync()": "pass"})
 mutant(
     "roll_record_unwritten",
     "a journal file is left without the record that names the next one, so nobody misses that",
@@ -50,14 +51,14 @@ mutant(
     "a journal file that is written again bears the stamps of the lap before",
     _STATES,
     _EXPLORED.format("laps"),
-).edit(Journal.retire, {"lap + 1": "lap"})
+).edit(JournalFiles.retire, {"lap + 1": "lap"})
 mutant(
     "kept_file_without_header",
     "a journal file that is written again keeps the header of the lap before",
     _STATES,
     _EXPLORED.format("laps"),
 ).edit(
-    Journal._begin_file,
+    JournalFiles.begin,
     {
         "following.file.write_at(0, [encode_file_header(header)])": (
             "following.lap > 1 or following.file.write_at(0, [encode_file_header(header)])"

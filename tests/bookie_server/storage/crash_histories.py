@@ -23,7 +23,7 @@ from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.overlay import OverlayFileSystem
 from bookie_server.storage.identity.doubt import mark_doubtful
 from bookie_server.storage.index import directory as index_directory
-from bookie_server.storage.journal.journal import PREPARED
+from bookie_server.storage.journal.journal_files import PREPARED
 from tests.bookie_server.storage.crash_judge import CrashJudge, facts_of
 from tests.simulation.kit.crash_states import CrashStates
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash

@@ -14,7 +14,8 @@ from bookie_server.core.records import Add, Fence
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
 from bookie_server.storage.index import directory
-from bookie_server.storage.journal.journal import PREPARED, Journal, JournalPlace
+from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.journal.journal_files import PREPARED, JournalPlace
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.inode import BLOCK_SIZE

@@ -11,13 +11,14 @@ import pytest
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.journal.journal import Journal, JournalPlace
+from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     file_ids,
     file_name,
     parse_file_header,
 )
+from bookie_server.storage.journal.journal_files import JournalPlace
 from bookie_server.storage.journal.record import (
     MalformedBodyError,
     Roll,
@@ -101,7 +102,7 @@ def test_files_given_back_in_another_thread_never_harm_a_group(tmp_path: Path) -
     def retire() -> bool:
         older = [id for id in file_ids(files, str(tmp_path)) if id < mark.file_id]
         if older:
-            journal.retire(older)
+            journal.files.retire(older)
         return bool(older)
 
     threads = [threading.Thread(target=until_stopped, args=(w,)) for w in (journal.prepare, retire)]

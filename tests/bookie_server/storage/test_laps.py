@@ -16,13 +16,14 @@ from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.disk.stamps import SECTOR_SIZE
-from bookie_server.storage.journal.journal import PREPARED, Journal, JournalPlace
+from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     file_ids,
     file_name,
     parse_file_header,
 )
+from bookie_server.storage.journal.journal_files import PREPARED, JournalPlace
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.wire.record import Run, parse_run
 from tests.doubles.records import records
@@ -51,7 +52,7 @@ class Lapped:
         while lap > 1:
             self.fill_a_file()
             if self.older:
-                self.journal.retire(self.older)
+                self.journal.files.retire(self.older)
                 lap -= 1
         self.fill_a_file()
 
@@ -108,7 +109,7 @@ def test_files_are_written_again_and_not_filled_with_zeros_again() -> None:
     begin, groups = lapped.files.steps, lapped.entry_id
 
     for _ in range(5):
-        lapped.journal.retire(lapped.older)
+        lapped.journal.files.retire(lapped.older)
         lapped.fill_a_file()
 
     steps = [operation for operation, _ in lapped.files.log[begin:]]
@@ -261,7 +262,7 @@ def test_a_file_is_not_written_again_before_its_old_name_is_durably_gone() -> No
     lapped = Lapped(1)
     lapped.fill_a_file()
     before = lapped.files.steps
-    lapped.journal.retire(lapped.older[:1])
+    lapped.journal.files.retire(lapped.older[:1])
 
     renamed = lapped.files.log[before:]
     assert renamed == [("rename", f"/j/{PREPARED}"), ("sync_dir", "/j")]
@@ -275,7 +276,7 @@ def test_one_file_is_kept_and_the_others_are_given_back() -> None:
         lapped.fill_a_file()
     assert len(lapped.older) > 2
 
-    lapped.journal.retire(lapped.older)
+    lapped.journal.files.retire(lapped.older)
 
     assert lapped.files.names("/j") == [file_name(lapped.mark.file_id), PREPARED]
     lapped.journal.close()
@@ -287,7 +288,7 @@ def test_a_file_of_an_earlier_process_is_not_written_again() -> None:
     lapped.journal.close()
     again = Journal(lapped.files, PLACE, lambda: 1, lapped.journal.position.end)
 
-    again.retire([*lapped.older, lapped.mark.file_id])
+    again.files.retire([*lapped.older, lapped.mark.file_id])
 
     assert lapped.files.names("/j") == [file_name(again.position.end.file_id)]
 
@@ -299,7 +300,7 @@ def test_a_file_that_a_large_group_has_made_longer_is_not_written_again() -> Non
     lapped.write(10)
     assert len(lapped.files.content(f"/j/{file_name(grown)}")) > FILE_SIZE
 
-    lapped.journal.retire([grown])
+    lapped.journal.files.retire([grown])
 
     assert PREPARED not in lapped.files.names("/j")
 
@@ -309,7 +310,7 @@ def test_a_closed_journal_keeps_nothing() -> None:
     lapped.fill_a_file()
     lapped.journal.close()
 
-    lapped.journal.retire(lapped.older)
+    lapped.journal.files.retire(lapped.older)
 
     assert lapped.files.names("/j") == [file_name(lapped.mark.file_id)]
 
