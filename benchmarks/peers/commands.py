@@ -23,7 +23,7 @@ STOP_TIMEOUT_S = 20.0
 
 
 class ClientFailedError(Exception):
-    """A client process ended, did not answer, or answered with an error."""
+    """A client process ended, or did not answer."""
 
     def __init__(self, name: str, detail: str, log: str) -> None:
         super().__init__(name, detail, log)
@@ -33,6 +33,10 @@ class ClientFailedError(Exception):
 
     def __str__(self) -> str:
         return f"client of {self.name} failed: {self.detail}\n{self.log}".rstrip()
+
+
+class CommandFailedError(ClientFailedError):
+    """A client answered with an error, and takes the next command."""
 
 
 class CommandedClient:
@@ -69,7 +73,8 @@ class CommandedClient:
         """One command and its answer.
 
         Raises:
-            ClientFailedError: there is none, or it is an error.
+            CommandFailedError: it is an error.
+            ClientFailedError: there is none.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -88,7 +93,7 @@ class CommandedClient:
         except ValueError as error:
             raise self._failure(f"it answered {line!r}") from error
         if "error" in answer:
-            raise self._failure(answer["error"])
+            raise CommandFailedError(self._name, answer["error"], log_tail(self._log_path))
         return {key: float(value) for key, value in answer.items()}
 
     def stop(self) -> None:

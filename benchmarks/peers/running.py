@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.peers.commands import CommandFailedError
 from benchmarks.peers.rounds import OURS, PEER, Comparison, Measure, Round, compare
 from benchmarks.peers.sides import Side, run_round
 from benchmarks.peers.table import Row
@@ -25,6 +26,8 @@ class Outcome:
 
     workload: Workload
     rounds: tuple[Round, ...]
+    failures: tuple[str, ...] = ()
+    """Why others were left out: a round counts only if both sides did what it asks."""
 
     def row(self) -> Row:
         """Its comparisons, those without figures left out."""
@@ -32,6 +35,7 @@ class Outcome:
             self.workload.title,
             self._compared(self.workload.speeds),
             self._compared(self.workload.costs),
+            self.failures,
         )
 
     def _compared(self, measures: Sequence[Measure]) -> tuple[Comparison, ...]:
@@ -61,15 +65,22 @@ def run_workload(
         name: text.format(seconds=plan.seconds, ledger=ledgers.get(name))
         for name, text in ((OURS, workload.ours), (PEER, workload.peer))
     }
-    for index in range(plan.warm_up_rounds):
-        run_round(sides, commands, index)
     measured: list[Round] = []
-    for index in range(plan.rounds):
-        measured.append(run_round(sides, commands, index))
-        say(
-            f"  {workload.name} round {index + 1} of {plan.rounds}: {_brief(workload, measured[-1])}"
-        )
-    return Outcome(workload, tuple(measured))
+    failures: list[str] = []
+    for index in range(-plan.warm_up_rounds, plan.rounds):
+        try:
+            done = run_round(sides, commands, index)
+            said = _brief(workload, done)
+        except CommandFailedError as failed:
+            done, said = None, f"left out, {failed.name} failed: {failed.detail}"
+        if index < 0:
+            continue
+        if done is None:
+            failures.append(said)
+        else:
+            measured.append(done)
+        say(f"  {workload.name} round {index + 1} of {plan.rounds}: {said}")
+    return Outcome(workload, tuple(measured), tuple(failures))
 
 
 def _brief(workload: Workload, measured: Round) -> str:

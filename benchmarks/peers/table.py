@@ -15,6 +15,13 @@ class Row:
     title: str
     speeds: tuple[Comparison, ...]
     costs: tuple[Comparison, ...]
+    failures: tuple[str, ...] = ()
+    """Why rounds were left out."""
+
+    @property
+    def heading(self) -> str:
+        """The title, with how many rounds do not count."""
+        return f"{self.title} ({len(self.failures)} failed)" if self.failures else self.title
 
 
 def number(value: float) -> str:
@@ -39,7 +46,7 @@ def ratio(compared: Comparison) -> str:
 
 def lines(row: Row) -> list[str]:
     """For people who wait: a line a measure."""
-    listed = [row.title]
+    listed = [row.heading]
     for compared in (*row.speeds, *row.costs):
         measure = compared.measure
         name = measure.label or "rate"
@@ -64,9 +71,9 @@ def markdown(rows: Sequence[Row], environment: Mapping[str, str], rounds: int) -
             "",
             f"{about}.",
             "",
-            *_table("speed", [(row.title, row.speeds) for row in rows]),
+            *_table("speed", [(row.heading, row.speeds) for row in rows]),
             "",
-            *_table("cost", [(row.title, row.costs) for row in rows]),
+            *_table("cost", [(row.heading, row.costs) for row in rows]),
             "",
         )
     )
@@ -84,4 +91,6 @@ def _table(what: str, rows: Sequence[tuple[str, Sequence[Comparison]]]) -> list[
                 ratio(compared),
             )
             listed.append(f"| {' | '.join(cells)} |")
+        if not comparisons:
+            listed.append(f"| {title} | - | - | - |")
     return listed
