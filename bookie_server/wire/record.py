@@ -32,6 +32,8 @@ RECORD_OVERHEAD = LENGTH_SIZE + HEADER_SIZE
 
 _SHARED_FROM = 4096
 """Bytes of a payload from which it costs more to copy it than to look at it where it is."""
+_FEW = 24
+"""Records that it takes less to look at one by one than to make a table of."""
 _LAYOUTS_MAX = 256
 """Layouts of records kept; those of most writers are few."""
 _LENGTH = struct.Struct(">i")
@@ -237,7 +239,11 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
     # Beyond the largest id numpy would go on in floats, where neighbours are equal.
     if first_entry > ENTRY_ID_MAX - count:
         return None
-    if count > 1:
+    if count <= _FEW:
+        for at in range(1, count):
+            if _IDS.unpack_from(data, at * stride) != (size, ledger_id, first_entry + at):
+                return None
+    else:
         table = np.frombuffer(data, _layout(stride))
         if not (
             (table["size"] == size).all()
@@ -299,7 +305,7 @@ def headers_are_possible(run: Run, *, may_know_itself: bool) -> bool:
     A writer cannot know an entry confirmed before it is stored; ``may_know_itself`` allows that to
     those who package entries anew.
     """
-    if isinstance(run.offsets, range) and len(run) > 1:
+    if isinstance(run.offsets, range) and len(run) > _FEW:
         table = np.frombuffer(run.data, _layout(run.offsets.step))
         lacs = table["lac"]
         if lacs.min() < -1 or table["length"].min() < 0:

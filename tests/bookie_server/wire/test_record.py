@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from bookie_server.wire.record import (
     Run,
     encode_records,
     first_unverified,
+    headers_are_possible,
     parse_header,
     parse_run,
     run_verifies,
@@ -146,3 +148,49 @@ def test_a_striped_run_keeps_its_gaps() -> None:
 
     assert list(run.entry_ids) == [1, 4]
     assert run.between(2, 3) is None
+
+
+COUNTS = (2, 3, 24, 25, 100)
+"""Few records are looked at one by one, many as a table."""
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("which", ["second", "last"])
+def test_records_of_one_size_are_a_run_of_ranges_only_if_ids_and_ledger_say_so(
+    count: int, which: str
+) -> None:
+    payloads = [b"x"] * count
+    at = 1 if which == "second" else count - 1
+    whole = records(payloads)
+    size = len(whole) // count
+    assert isinstance(parse_run(whole).offsets, range)
+
+    before, behind = whole[: at * size], whole[(at + 1) * size :]
+    with pytest.raises(MalformedRecordsError, match="ledger 8"):
+        parse_run(before + records([b"x"], at, ledger_id=8) + behind)
+    with pytest.raises(MalformedRecordsError, match="follows"):
+        parse_run(before + records([b"x"], at - 1) + behind)
+    # A gap is no mistake, and only the last can have one without another behind it.
+    with_gap = before + records([b"x"], at + 1) + behind
+    if at == count - 1:
+        assert list(parse_run(with_gap).entry_ids) == [*range(at), at + 1]
+    else:
+        with pytest.raises(MalformedRecordsError, match="follows"):
+            parse_run(with_gap)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_header_that_no_writer_makes_is_found_among_few_and_many(count: int) -> None:
+    size = len(records([b"x"] * count)) // count
+
+    def with_last(lac: int, length_before: int) -> Run:
+        last = records([b"x"], count - 1, lac=lac, length_before=length_before)
+        return parse_run(records([b"x"] * count)[: -len(last)] + last)
+
+    assert size * count == with_last(count - 2, 0).size_bytes
+    for may_know_itself in (False, True):
+        possible = partial(headers_are_possible, may_know_itself=may_know_itself)
+        assert possible(with_last(count - 2, 0))
+        assert possible(with_last(count - 1, 0)) is may_know_itself
+        assert not possible(with_last(-2, 0))
+        assert not possible(with_last(-1, -2))
