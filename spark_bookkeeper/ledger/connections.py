@@ -31,6 +31,8 @@ _UNKNOWN_WAIT_S = 0.5
 _SILENT_AGAIN_S = 5.0
 """How often addresses are looked up because a bookie keeps silent. Most that do are dead, and a
 thousand clients may find so."""
+_RETIRED_KEPT_S = 60.0
+"""How long a connection to a bookie's former address is kept: longer than any request waits."""
 
 MakeClient = Callable[[str, Endpoint, ConnectionSettings], BookieClient]
 """(bookie id, where it is, settings) -> client; in-process in tests."""
@@ -53,8 +55,8 @@ class Connections:
         self._unknown_again_s = 0.0
         self._silent_again_s = 0.0
         self._background: asyncio.Task[None] | None = None
-        self._retired: list[BookieClient] = []
-        """Connections to former addresses of bookies; requests that wait there still get an answer."""
+        self._retired: dict[BookieClient, asyncio.Task[None]] = {}
+        """Connections to former addresses of bookies, and who ends them; requests that wait there still get an answer."""
 
     def client(self, bookie_id: str) -> BookieClient:
         """The connection to a bookie whose address is known; see :meth:`prepare`."""
@@ -123,17 +125,27 @@ class Connections:
                 continue
             former = self._endpoints.get(bookie_id) or Endpoint.of_id(bookie_id)
             if bookie_id in self._clients and endpoint != former:
-                # Closing here would cut off requests that still wait.
-                self._retired.append(self._clients.pop(bookie_id))
+                self._retire(self._clients.pop(bookie_id))
                 self.moves += 1
             self._endpoints[bookie_id] = endpoint
 
     async def close(self) -> None:
         """Close every connection."""
-        await end_tasks(t for t in (self._background, self._refreshing) if t is not None)
+        looking = [t for t in (self._background, self._refreshing) if t is not None]
+        await end_tasks([*looking, *self._retired.values()])
         clients = [*self._clients.values(), *self._retired]
-        self._clients, self._retired = {}, []
+        self._clients, self._retired = {}, {}
         await asyncio.gather(*(client.close() for client in clients))
+
+    def _retire(self, client: BookieClient) -> None:
+        # Closing it here would cut off requests that still wait.
+        ending = asyncio.create_task(self._end_retired(client), name="former-address")
+        self._retired[client] = ending
+
+    async def _end_retired(self, client: BookieClient) -> None:
+        await asyncio.sleep(_RETIRED_KEPT_S)
+        await client.close()
+        del self._retired[client]
 
     async def _try_refresh(self) -> None:
         try:

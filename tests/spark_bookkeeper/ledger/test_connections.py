@@ -14,6 +14,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from spark_bookkeeper.ledger.connections import Connections
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.waits import pass_turns
+from tests.simulation.kit.loop import SimLoop
 
 
 def at(port: int) -> dict[str, BookieServiceInfo]:
@@ -60,8 +61,7 @@ def connected() -> tuple[Connections, Registry, list[Client]]:
     return Connections(known, ClientSettings(), make_client), registry, clients
 
 
-async def test_a_connection_to_a_former_address_stays_open_until_the_end() -> None:
-    """Requests wait there; and nobody else would ever close it."""
+async def test_a_connection_to_a_former_address_stays_open_while_requests_may_wait_there() -> None:
     connections, _, clients = connected()
     connections.remember(at(1))
     connections.client("b")
@@ -71,6 +71,24 @@ async def test_a_connection_to_a_former_address_stays_open_until_the_end() -> No
     assert [(each.address, each.is_closed) for each in clients] == [("h:1", False), ("h:2", False)]
     await connections.close()
     assert all(each.is_closed for each in clients)
+
+
+def test_connections_to_former_addresses_are_ended_once_nobody_waits_there() -> None:
+    async def move_often() -> None:
+        connections, _, clients = connected()
+        for port in range(1, 100):
+            connections.remember(at(port))
+            connections.client("b")
+            await asyncio.sleep(10)
+
+        still_open = [each.address for each in clients if not each.is_closed]
+        assert still_open == [f"h:{port}" for port in range(94, 100)]
+        await connections.close()
+        assert all(each.is_closed for each in clients)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(move_often())
 
 
 async def test_a_bookie_that_is_registered_twice_is_where_it_is_writable() -> None:
