@@ -1,6 +1,7 @@
 """``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``p11``, ``steps`` (P2 runs with P1).
 
-``python -m benchmarks peers`` is a comparison with Apache BookKeeper; it has options of its own.
+``python -m benchmarks peers`` is a comparison with Apache BookKeeper, ``spark-peers`` one with Delta and Kafka
+through Spark; they have options of their own.
 """
 
 from __future__ import annotations
@@ -79,6 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["peers"]:
         return comparing.main(given[1:])
+    if given[:1] == ["spark-peers"]:
+        from benchmarks.spark_peers import comparing as spark_peers
+
+        return spark_peers.main(given[1:])
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("workload", choices=("all", "p1", *BY_SECONDS))
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor of P1 and P2")

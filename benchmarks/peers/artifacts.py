@@ -32,18 +32,35 @@ _POM = """\
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-    <dependency>
-      <groupId>{group}</groupId>
-      <artifactId>{artifact}</artifactId>
-      <version>{version}</version>
-    </dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY = """\
+    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>{exclusions}
+    </dependency>"""
+_NOTHING_ELSE = """
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
 
 
 class PeerUnavailableError(Exception):
     """Something that a comparison needs is not on this machine and could not be fetched."""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A jar of Maven's, with what it needs unless it ``is_alone``."""
+
+    group: str
+    artifact: str
+    version: str
+    is_alone: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ def prepare(cache: Path) -> Artifacts:
         raise PeerUnavailableError(str(error)) from error
     jars = cache / f"bookkeeper-{BOOKKEEPER_VERSION}"
     if not jars.is_dir():
-        _fetch("org.apache.bookkeeper", "bookkeeper-server", BOOKKEEPER_VERSION, jars)
+        fetch([Jar("org.apache.bookkeeper", "bookkeeper-server", BOOKKEEPER_VERSION)], jars)
     # Named after what it is made of: another version of either is compiled anew.
     digest = hashlib.sha256(CLIENT_SOURCE.read_bytes()).hexdigest()[:16]
     classes = cache / f"client-{BOOKKEEPER_VERSION}-{digest}"
@@ -89,18 +106,33 @@ def prepare(cache: Path) -> Artifacts:
     return Artifacts(java, jars, classes)
 
 
-def _fetch(group: str, artifact: str, version: str, target: Path) -> None:
-    what = f"{group}:{artifact}:{version}"
+def fetch(jars: Sequence[Jar], target: Path) -> None:
+    """Fetch ``jars`` into the folder ``target``, which is not there yet.
+
+    Raises:
+        PeerUnavailableError: says which.
+    """
+    what = str(jars[0])
     maven = _tool(shutil.which("mvn"), "mvn", f"to fetch {what}", "apt-get install maven")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         pom = Path(place, "pom.xml")
-        pom.write_text(_POM.format(group=group, artifact=artifact, version=version))
+        listed = "\n".join(map(_dependency, jars))
+        pom.write_text(_POM.format(dependencies=listed), encoding="utf-8")
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command.append(f"-DoutputDirectory={place}/jars")
-        _run(command, FETCH_TIMEOUT_S, f"Maven could not fetch {what}")
+        run(command, FETCH_TIMEOUT_S, f"Maven could not fetch {what}")
         # Whole or not at all: a fetch that was interrupted must not pass for one.
         Path(place, "jars").replace(target)
+
+
+def _dependency(jar: Jar) -> str:
+    return _DEPENDENCY.format(
+        group=jar.group,
+        artifact=jar.artifact,
+        version=jar.version,
+        exclusions=_NOTHING_ELSE if jar.is_alone else "",
+    )
 
 
 def _compile(java: Path, jars: Path, target: Path) -> None:
@@ -112,7 +144,7 @@ def _compile(java: Path, jars: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         command = [javac, "-nowarn", "-d", f"{place}/classes", "-cp", f"{jars}/*"]
         command.append(str(CLIENT_SOURCE))
-        _run(command, COMPILE_TIMEOUT_S, f"javac could not compile {CLIENT_SOURCE.name}")
+        run(command, COMPILE_TIMEOUT_S, f"javac could not compile {CLIENT_SOURCE.name}")
         Path(place, "classes").replace(target)
 
 
@@ -122,8 +154,12 @@ def _tool(found: str | None, name: str, purpose: str, advice: str) -> str:
     return found
 
 
-def _run(command: list[str], timeout_s: float, failure: str) -> None:
-    """One that fails says why on its first line of output that is an error, or on its last."""
+def run(command: list[str], timeout_s: float, failure: str) -> None:
+    """Run a command to its end.
+
+    Raises:
+        PeerUnavailableError: it failed; says why, by its first line of output that is an error, or its last.
+    """
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False

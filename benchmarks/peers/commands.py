@@ -77,15 +77,22 @@ class CommandedClient:
             ClientFailedError: there is none.
         """
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
             self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-            is_answered, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
-            if not is_answered:
-                raise self._failure(f"no answer within {ANSWER_TIMEOUT_S:.0f} s")
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = b""
+        except BrokenPipeError as error:
+            raise self._failure("its process ended") from error
+        return self.greet()
+
+    def greet(self) -> dict[str, float]:
+        """The next answer; of a client that says when it is ready, the first.
+
+        Raises: as :meth:`ask`.
+        """
+        assert self._process.stdout is not None
+        is_answered, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
+        if not is_answered:
+            raise self._failure(f"no answer within {ANSWER_TIMEOUT_S:.0f} s")
+        line = self._process.stdout.readline()
         if not line:
             raise self._failure("its process ended")
         try:

@@ -53,7 +53,7 @@ def lines(row: Row) -> list[str]:
         ours, peer = span(compared.ours, measure.unit), span(compared.peer, measure.unit)
         better = "more" if measure.is_rate else "less"
         listed.append(
-            f"    {name:<20} ours {ours:<30} Apache {peer:<30} "
+            f"    {name:<20} ours {ours:<30} peer {peer:<30} "
             f"ratio {ratio(compared)}, {better} is better"
         )
     return listed
@@ -80,7 +80,7 @@ def markdown(rows: Sequence[Row], environment: Mapping[str, str], rounds: int) -
 
 
 def _table(what: str, rows: Sequence[tuple[str, Sequence[Comparison]]]) -> list[str]:
-    listed = [f"| {what} | ours | Apache | ratio |", "|---|---|---|---|"]
+    listed = [f"| {what} | ours | peer | ratio |", "|---|---|---|---|"]
     for title, comparisons in rows:
         for compared in comparisons:
             measure = compared.measure
