@@ -114,8 +114,9 @@ soak: bootstrap ## Simulated worlds and commits for MINUTES=60, then bookies and
 	$(BIN)/bookkeeper demo --scale $(SCALE)
 
 .PHONY: bench
-bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures); PEERS=1: beside Apache BookKeeper
+bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures); PEERS=1: beside Apache BookKeeper, Delta and Kafka
 	@$(BIN)/python -m benchmarks $(if $(PEERS),peers --rounds $(ROUNDS),all --scale $(SCALE))
+	if [ -n "$(PEERS)" ]; then $(BIN)/python -m benchmarks spark-peers --rounds $(ROUNDS) --scale $(SCALE); fi
 
 .PHONY: notebooks
 notebooks: bootstrap ## Runs examples/*.ipynb from clean, in place; fails if a result changed

@@ -111,7 +111,9 @@ class JournalThread(JournalWriter):
                     self._loop.call_soon_threadsafe(self._failed, group, error)
                     return
                 self._loop.call_soon_threadsafe(self._done, group, position)
-                self._room_used.set()
+                # Woken after each group the other thread would mostly find nothing to do.
+                if self._journal.wants_preparing:
+                    self._room_used.set()
             if self._is_stopping and not self._waiting:
                 return
 

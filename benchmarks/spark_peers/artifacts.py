@@ -72,7 +72,7 @@ def _environment(cache: Path) -> Path:
     python, mark = place / "bin" / "python", place / "whole"
     if not mark.exists():
         run([sys.executable, "-m", "venv", "--clear", str(place)], 120, "no virtual environment")
-        pip = [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={SPARK_VERSION}", "pyarrow"]
+        pip = [str(python), "-m", "pip", "install", "-q", f"pyspark=={SPARK_VERSION}", "pyarrow"]
         run(pip, _PIP_TIMEOUT_S, f"pip could not install pyspark {SPARK_VERSION}")
         mark.touch()
     return python

@@ -180,7 +180,7 @@ class KafkaAvro(Kafka):
 
     @property
     def _schema(self) -> str:
-        jvm = self.spark._jvm  # type: ignore[attr-defined]
+        jvm: Any = self.spark._jvm
         schema = self.frame._jdf.schema()
         converters = jvm.org.apache.spark.sql.avro.SchemaConverters
         return str(converters.toAvroType(schema, False, "row", "").toString())
@@ -217,7 +217,7 @@ def session(scratch: Path, jars: str, more: dict[str, str]) -> SparkSession:
         **({"spark.jars": jars} if jars else {}),
         **more,
     }
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("spark peers")  # type: ignore[attr-defined]
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("spark peers")
     for key, value in settings.items():
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()

@@ -14,6 +14,7 @@ from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.journal.journal_files import JournalFiles
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import section
@@ -31,7 +32,7 @@ def fail(*_: object) -> None:
 
 CRITICAL: dict[str, tuple[type, str]] = {
     "journal": (Journal, "_write"),
-    "prepare": (Journal, "_zero_ahead"),
+    "prepare": (JournalFiles, "prepare"),
     "apply": (Contents, "apply"),
     "begin": (Contents, "begin_checkpoint"),
     "write": (Checkpoints, "write"),
@@ -47,6 +48,7 @@ async def test_a_defect_in_a_critical_task_stops_the_bookie(
     """Only ``StorageFailedError`` did; after anything else the thread was gone and adds hung."""
     async with running_bookie(tmp_path, checkpoint_interval_ms=1_000) as bookie:
         monkeypatch.setattr(*CRITICAL[task], fail)
+        monkeypatch.setattr(Journal, "wants_preparing", True)
         answers: list[Status] = []
 
         bookie.add(section([b"payload"]), answers.append)

@@ -102,6 +102,11 @@ class Journal:
         except OSError as cause:
             raise self._poison(cause) from cause
 
+    @property
+    def wants_preparing(self) -> bool:
+        """Whether ``prepare`` has something to do, unless it did it just now; to be asked after each group."""
+        return self.files.wants_preparing(self._current, self._offset)
+
     def close(self) -> None:
         """Close the files; everything acknowledged is durable already. Idempotent."""
         # Before the files go: a thread that calls late is refused. The

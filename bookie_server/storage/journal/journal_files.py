@@ -171,10 +171,26 @@ class JournalFiles:
         """Fill ahead of ``offset``, or get the next file ready; ``True`` when there may be more to do. Its caller holds ``changing``."""
         return self._zero_ahead(current, offset) or self._prepare_next(offset)
 
+    def wants_preparing(self, current: OpenFile, offset: int) -> bool:
+        """Whether ``prepare`` has something to do, as far as can be seen without ``changing``."""
+        return not self._is_zeroed(current, offset) or self._is_next_due(offset)
+
+    def _is_zeroed(self, current: OpenFile, offset: int) -> bool:
+        """Whether two chunks of zeros lie ahead of the writer, or the file ends before."""
+        ahead = offset + 2 * self._place.zero_chunk_bytes
+        return current.zeroed >= min(ahead, self._place.file_size_bytes)
+
+    def _is_next_due(self, offset: int) -> bool:
+        """Whether it is time for the next file, and it is not ready."""
+        # A journal that is hardly written keeps no second file.
+        if offset < _PREPARE_AT * self._place.file_size_bytes:
+            return False
+        following = self._prepared
+        return following is None or following.zeroed < self._place.file_size_bytes
+
     def _zero_ahead(self, current: OpenFile, offset: int) -> bool:
         """Write the next chunk of zeros unless two of them lie ahead of the writer already."""
-        ahead = offset + 2 * self._place.zero_chunk_bytes
-        if current.zeroed >= min(ahead, self._place.file_size_bytes) or not self._has_spare():
+        if self._is_zeroed(current, offset) or not self._has_spare():
             return False
         with current.zeroing:
             before = current.zeroed
@@ -188,9 +204,7 @@ class JournalFiles:
 
     def _prepare_next(self, offset: int) -> bool:
         """Add a chunk of zeros to the next file if it is time and none was given back."""
-        limit = self._place.file_size_bytes
-        # A journal that is hardly written keeps no second file.
-        if offset < _PREPARE_AT * limit or not self._has_spare():
+        if not self._is_next_due(offset) or not self._has_spare():
             return False
         if self._prepared is None:
             try:
@@ -201,8 +215,6 @@ class JournalFiles:
                 raise
         following = self._prepared
         before = following.zeroed
-        if before >= limit:
-            return False
         # One chunk a call: a sync of the whole file would
         # compete with the groups' syncs for long.
         following.zeroed = self._fill_chunk(following.file, before)

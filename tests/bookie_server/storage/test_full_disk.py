@@ -218,7 +218,7 @@ def test_a_next_file_that_finds_no_room_frees_its_name(monkeypatch: pytest.Monke
     journal, files = journal_with(100 * BLOCK_SIZE)
     for entry_id in range(12):
         journal.write_group([Add(run_of(1, [entry_id]))])
-    monkeypatch.setattr(journal, "_zero_ahead", lambda: False)
+    monkeypatch.setattr(journal.files, "_zero_ahead", lambda *_: False)
     files.fail_at = {files.steps + 1: errno.ENOSPC}
 
     assert journal.prepare() is False
