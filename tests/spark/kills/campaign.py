@@ -40,11 +40,12 @@ PER_BATCH = {
     Point.LEDGER: FILES_PER_BATCH,
     Point.CLOSE: FILES_PER_BATCH,
     Point.COMMIT: 1,
+    Point.SWEEP: 1,
+    # Only where an earlier driver has left something to end and to delete:
     Point.SWEEP_CHILD: FILES_PER_BATCH,
     Point.SWEEP_TOKEN: 1,
     Point.SWEEP_EPOCH: 1,
     Point.SWEEP_JOB: 1,
-    # Only where an earlier driver has left something to end and to delete:
     Point.END_TOKEN: 1,
     Point.DELETE_LEDGER: 1,
 }

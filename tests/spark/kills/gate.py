@@ -42,11 +42,12 @@ class Point(Enum):
     END_TOKEN = ((Request.SET_DATA, rf"{_LOG}/tokens/\d+"),)
     """A LIVE token goes DEAD."""
     DELETE_LEDGER = ((Request.DELETE, _LEDGER),)
+    SWEEP = ((Request.DELETE, rf"{_LOG}/tokens/\d+"), (Request.DELETE, rf"{_LOG}/jobs/[^/]+"))
+    """The last thing a commit does, where nobody has left anything before; else it does the four behind it."""
     SWEEP_CHILD = ((Request.DELETE, rf"{_LOG}/tokens/\d+/.+"),)
     SWEEP_TOKEN = ((Request.DELETE, rf"{_LOG}/tokens/\d+"),)
     SWEEP_EPOCH = ((Request.DELETE, rf"{_LOG}/jobs/[^/]+/\d+"),)
     SWEEP_JOB = ((Request.DELETE, rf"{_LOG}/jobs/[^/]+"),)
-    """The last thing a commit does."""
     FORGET_GARBAGE = ((Request.DELETE, rf"{_LOG}/garbage/\d+"),)
     DELETE_CHUNK = ((Request.DELETE, rf"{_LOG}/chunks/.+"),)
 

@@ -103,8 +103,8 @@ def test_four_kills_and_every_row_once(scene: Scene, hold: Hold, bk: BookKeeper)
     kill_at(scene, Point.COMMIT, Moment.REPLY)
     assert (scene.check_now(), scene.last_noted_batch()) == (2, 0)
 
-    # and one that replays that batch, commits the next, and dies before the last of its sweep
-    kill_at(scene, Point.SWEEP_JOB, Moment.REQUEST, behind=Point.COMMIT)
+    # and one that replays that batch, commits the next, and dies before its sweep
+    kill_at(scene, Point.SWEEP, Moment.REQUEST, behind=Point.COMMIT)
     assert (scene.check_now(), scene.last_noted_batch()) == (3, 1)
 
     # when a driver is left alone
@@ -131,10 +131,8 @@ def test_a_kill_at_each_point_leaves_the_batch_whole_and_once(scene: Scene) -> N
         (Point.COMMIT, Moment.REQUEST, 1, BEFORE),
         (Point.COMMIT, Moment.REPLY, 1, BEHIND),
         (Point.COMMIT, Moment.DELIVERED, 1, BEHIND),
-        (Point.SWEEP_CHILD, Moment.REPLY, 1, BEHIND),
-        (Point.SWEEP_TOKEN, Moment.REQUEST, 1, BEHIND),
-        (Point.SWEEP_EPOCH, Moment.REPLY, 1, BEHIND),
-        (Point.SWEEP_JOB, Moment.REQUEST, 1, BEHIND),
+        (Point.SWEEP, Moment.REQUEST, 1, BEHIND),
+        (Point.SWEEP, Moment.REPLY, 1, BEHIND),
     ]
     for point, moment, nth, is_visible in points:
         done = scene.check_now()
@@ -146,6 +144,28 @@ def test_a_kill_at_each_point_leaves_the_batch_whole_and_once(scene: Scene) -> N
         assert (scene.check_now(), scene.last_noted_batch()) == (done + is_visible, done - 1)
         _, replays = finish(scene)
         assert (replays, scene.check_now()) == (is_visible, done + 1), (point, moment)
+    scene.check_done()
+
+
+@pytest.mark.full
+def test_a_kill_in_the_sweep_of_what_an_earlier_driver_left_loses_nothing(scene: Scene) -> None:
+    """Its epoch is swept beside the one that commits, step by step."""
+    for point, moment in (
+        (Point.SWEEP_CHILD, Moment.REPLY),
+        (Point.SWEEP_TOKEN, Moment.REQUEST),
+        (Point.SWEEP_EPOCH, Moment.REPLY),
+        (Point.SWEEP_JOB, Moment.REQUEST),
+    ):
+        done = scene.check_now()
+        scene.add_batches(1)
+        kill_at(scene, Point.CLOSE, Moment.DELIVERED, FILES_PER_BATCH)
+        assert scene.check_now() == done
+
+        kill_at(scene, point, moment, behind=Point.COMMIT)
+
+        assert (scene.check_now(), scene.last_noted_batch()) == (done + 1, done - 1)
+        _, replays = finish(scene)
+        assert (replays, scene.check_now()) == (1, done + 1), (point, moment)
     scene.check_done()
 
 
