@@ -26,6 +26,12 @@ REQUESTS = {
     ],
     Point.END_TOKEN: [(Request.SET_DATA, f"{LOG}/tokens/0000000003")],
     Point.DELETE_LEDGER: [(Request.DELETE, LEDGER)],
+    Point.SWEEP: [
+        (Request.DELETE, f"{LOG}/tokens/0000000003/0-1-42"),
+        (Request.DELETE, f"{LOG}/tokens/0000000003"),
+        (Request.DELETE, f"{LOG}/jobs/q@0/0000000003"),
+        (Request.DELETE, f"{LOG}/jobs/q@0"),
+    ],
     Point.SWEEP_CHILD: [(Request.DELETE, f"{LOG}/tokens/0000000003/0-1-42")],
     Point.SWEEP_TOKEN: [(Request.DELETE, f"{LOG}/tokens/0000000003")],
     Point.SWEEP_EPOCH: [(Request.DELETE, f"{LOG}/jobs/q@0/0000000003")],
