@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from bookie_server.core.space import Disk
 from bookie_server.settings import BookieSettings
 from bookie_server.space.watch import look_at_disks
 from bookie_server.storage.disk.errors import NoRoomError, is_no_room
 from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.overlay import OverlayFileSystem
+from bookie_server.storage.journal.journal_files import delete_prepared
 
 _LOGGER = logging.getLogger(__name__)
 _CACHES_MAX = 8
@@ -26,17 +29,39 @@ _BLOCKS_BYTES = 64 * 1024 * 1024
 
 
 async def is_full(files: FileSystem, settings: BookieSettings) -> bool:
-    """Whether a disk has no room for what a start writes."""
-    try:
-        disks = await asyncio.to_thread(look_at_disks, files, settings.storage)
-    except FileNotFoundError:
-        return False  # the start is the first one, and makes its directories
-    full = [disk for disk in disks if disk.free_bytes < settings.full_below_bytes]
+    """Whether a disk has no room for what a start writes, also when what a start deletes is deleted.
+
+    Raises:
+        OSError: a disk does not say, or something cannot be deleted.
+    """
+    full = await asyncio.to_thread(_full_disks, files, settings)
+    if full:
+        has_deleted = await asyncio.to_thread(_delete_prepared, files, settings)
+        full = await asyncio.to_thread(_full_disks, files, settings) if has_deleted else full
     for disk in full:
         _LOGGER.warning(
             "a disk is full. directory=%s free_bytes=%d", disk.directory, disk.free_bytes
         )
     return bool(full)
+
+
+def _full_disks(files: FileSystem, settings: BookieSettings) -> list[Disk]:
+    try:
+        disks = look_at_disks(files, settings.storage)
+    except FileNotFoundError:
+        return []  # the start is the first one, and makes its directories
+    return [disk for disk in disks if disk.free_bytes < settings.full_below_bytes]
+
+
+def _delete_prepared(files: FileSystem, settings: BookieSettings) -> bool:
+    """Whether there was a journal file that a process had ready for later: an ordinary start finds no use for it."""
+    try:
+        locks = lock_directories(files, settings.storage.directories)
+    except BlockingIOError:
+        return False  # somebody uses them, and this start will be refused
+    with locks:
+        deleted = [delete_prepared(files, each) for each in settings.storage.journal_directories]
+    return any(deleted)
 
 
 def overlay(files: FileSystem, settings: BookieSettings) -> OverlayFileSystem:

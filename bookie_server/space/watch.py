@@ -13,6 +13,7 @@ from collections.abc import Callable
 from bookie_server.bookie import Bookie
 from bookie_server.core.space import Disk, Mode
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.files import FileSystem
 
 _LOGGER = logging.getLogger(__name__)
@@ -73,7 +74,18 @@ class SpaceWatch:
             self._is_blind = False
             self._bookie.on_look(look, disks)
         self._report()
-        return self._bookie.space.mode
+        space = self._bookie.space
+        if space.mode is not Mode.WRITABLE and not space.is_sealed:
+            await self._give_back()
+        return space.mode
+
+    async def _give_back(self) -> None:
+        """Delete what is only there to make writing faster."""
+        for journal in self._bookie.storage.journals:
+            try:
+                await asyncio.to_thread(journal.give_back)
+            except StorageFailedError as error:
+                self._bookie.fail(error)
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -6,8 +6,9 @@ end saves the next start from replaying the same bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from random import Random, SystemRandom
 
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.blocking import write_checkpoint
@@ -29,13 +30,14 @@ def open_storage(
     *,
     instance_id: bytes,
     clock_ms: Callable[[], int],
+    random: Random | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Storage:
     """Load the index, replay the journals, begin new journal files; blocks meanwhile.
 
     ``locks`` holds the directories (see ``lock_directories``), and is closed with the storage or by a
-    failure. ``instance_id`` is this bookie's, 16 bytes; ``progress`` is called with the bytes replayed
-    so far.
+    failure. ``instance_id`` is this bookie's, 16 bytes; from ``random`` the keys of journal files are drawn, by
+    default from the system's; ``progress`` is called with the bytes replayed so far.
 
     Raises:
         StorageRefusedError: the directories are not this bookie's; nothing was changed.
@@ -60,7 +62,8 @@ def open_storage(
         # The contents' own dictionary: the checkpoint below stores what is set in it here.
         ends = contents.applied
         journals: list[Journal] = []
-        for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
+        places = _journal_places(settings, instance_id, random or SystemRandom())
+        for journal in _begin_journals(files, places, clock_ms, ends):
             opened.callback(journal.close)
             journals.append(journal)
             checkpoints.retire[journal.index] = journal.files.retire
@@ -79,10 +82,24 @@ def open_storage(
         )
 
 
+def _journal_places(
+    settings: StorageSettings, instance_id: bytes, random: Random
+) -> Iterator[JournalPlace]:
+    for number, directory in enumerate(settings.journal_directories):
+        yield JournalPlace(
+            directory=directory,
+            index=number,
+            instance_id=instance_id,
+            file_size_bytes=settings.journal_file_size_bytes,
+            zero_chunk_bytes=settings.journal_zero_chunk_bytes,
+            spare_bytes=settings.writable_above_bytes,
+            random=random,
+        )
+
+
 def _begin_journals(
     files: FileSystem,
-    settings: StorageSettings,
-    instance_id: bytes,
+    places: Iterable[JournalPlace],
     clock_ms: Callable[[], int],
     ends: Mapping[int, GroupEnd],
 ) -> Iterator[Journal]:
@@ -91,16 +108,8 @@ def _begin_journals(
     Raises:
         StorageFailedError: one cannot be made.
     """
-    for number, directory in enumerate(settings.journal_directories):
-        place = JournalPlace(
-            directory=directory,
-            index=number,
-            instance_id=instance_id,
-            file_size_bytes=settings.journal_file_size_bytes,
-            zero_chunk_bytes=settings.journal_zero_chunk_bytes,
-            spare_bytes=settings.writable_above_bytes,
-        )
+    for place in places:
         try:
-            yield Journal(files, place, clock_ms, ends[number])
+            yield Journal(files, place, clock_ms, ends[place.index])
         except OSError as cause:
-            raise StorageFailedError(directory, f"journal: {cause}") from cause
+            raise StorageFailedError(place.directory, f"journal: {cause}") from cause

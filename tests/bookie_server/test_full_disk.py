@@ -19,6 +19,7 @@ from bookie_server.space.watch import SpaceWatch, look_at_disks
 from bookie_server.storage.disk.files import File, FreeSpace
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.journal.journal_files import PREPARED
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookie_server.wire.record import parse_run
@@ -51,6 +52,7 @@ class FillingFiles(RealFileSystem):
 def limited(place: Path) -> BookieSettings:
     return small_settings(
         place,
+        journal_file_size_bytes=256 * 1024,
         reserve_for_fences_bytes=10_000,
         reserve_for_recovery_bytes=30_000,
         writable_margin_bytes=40_000,
@@ -201,6 +203,28 @@ async def test_a_bookie_stopped_without_room_has_everything_at_its_next_start(
 
     async with serving(tmp_path) as (bookie, _, _, _):
         assert await held(bookie, 2) == [0, 1, 2]
+
+
+async def test_a_bookie_short_of_room_gives_back_what_only_makes_writing_faster(
+    tmp_path: Path,
+) -> None:
+    """A journal file that was ready for later took the room that the bookie waited for, for ever."""
+    async with serving(tmp_path) as (bookie, files, watch, _):
+        prepared, entry_id = tmp_path / "j" / PREPARED, 0
+        while not prepared.exists():
+            assert await add(bookie, entry_id) is Status.OK
+            entry_id += 1
+        assert await watch.look() is Mode.WRITABLE
+        assert prepared.exists()
+
+        files.free_bytes = 35_000
+        assert await watch.look() is not Mode.WRITABLE
+
+        assert not prepared.exists()
+        files.free_bytes = 1_000_000
+        assert await watch.look() is Mode.WRITABLE
+        assert await add(bookie, entry_id) is Status.OK
+        assert not bookie.failed.done()
 
 
 def test_directories_of_one_disk_are_one_disk(tmp_path: Path) -> None:

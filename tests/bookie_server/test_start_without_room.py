@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import errno
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 from bookie_server import server
 from bookie_server.settings import BookieSettings
-from bookie_server.space.sealed_start import is_for_want_of_room
+from bookie_server.space.sealed_start import is_for_want_of_room, is_full
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.journal.journal_files import PREPARED
 from bookkeeper_metadata.store.memory import MemoryStore
 from tests.simulation.kit.files import SimFileSystem
 
@@ -73,3 +75,24 @@ async def test_a_start_without_room_for_its_limbo_leaves_the_directories_to_a_se
 
     files.fail_at, is_sealed = {}, True
     await prepare()
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+async def test_a_start_on_a_full_disk_deletes_first_what_it_finds_no_use_for(
+    is_used: bool,
+) -> None:
+    """A bookie was sealed for want of room that a journal file took which any other start deletes."""
+    files = SimFileSystem()
+    settings = replace(SETTINGS, journal_file_size_bytes=1024 * 1024)
+    for directory in settings.storage.directories:
+        files.make_directory(directory)
+    with files.create(f"/j/{PREPARED}") as file:
+        file.write_at(0, [bytes(settings.journal_file_size_bytes)])
+        file.sync()
+    files.capacity_bytes = settings.full_below_bytes + 512 * 1024
+    locks = lock_directories(files, settings.storage.directories) if is_used else ExitStack()
+
+    with locks:
+        assert await is_full(files, settings) is is_used
+
+    assert (PREPARED in files.names("/j")) is is_used

@@ -2,12 +2,15 @@
 
     group = header (72 bytes) · body · zeros up to the file's alignment
 
-The header carries who wrote it (magic, file id, bookie instance id), where it stands in the chain
+The header carries whose it is (magic, file id, key), where it stands in the chain
 (sequence, end of the group before it), the body's length, how many of its 512-byte sectors are zero
 *by content*, a CRC-32C over all that and the body, and one over the header alone so that a length
 is never believed unchecked. A disk writes whole sectors in any order, so after a crash a group that
 was never acknowledged has sectors still zero which should not be: it is *torn*. A CRC failure with
 every sector written cannot be told from damage to acknowledged bytes: it is *ambiguous*.
+
+Behind damage groups are searched for, and payloads are anybody's bytes. So the *key* is what no client can know: each journal
+file draws its own. Where clients write no payloads, and in older files, it is the bookie's instance id.
 
 In a file that is written lap after lap, sectors that were not reached are not zero. There a group is *stamped*
 (see :mod:`bookie_server.storage.disk.stamps`), and its header carries the lap instead of the zero sectors.
@@ -66,7 +69,8 @@ class GroupFormat:
 
     magic: bytes
     alignment: int
-    instance_id: bytes
+    key: bytes
+    """16 bytes that every header bears."""
 
     def aligned(self, size: int) -> int:
         """``size``, rounded up to a multiple of the alignment."""
@@ -151,22 +155,29 @@ def _checked(body_size: int) -> int:
 def _header(format: GroupFormat, file_id: int, previous: GroupEnd, *last: int) -> bytes:
     """Encode a header; ``last``: the body's size, what tells unwritten sectors, the body's checksum."""
     chain = previous.sequence + 1, previous.file_id, previous.offset
-    fields = format.magic, file_id, format.instance_id, *chain, *last
+    fields = format.magic, file_id, format.key, *chain, *last
     # One checksum over header and body: the body's, continued over the fields.
     checksum = crc32c_of(_FIELDS.pack(*fields), last[-1])
     return signed(_FIELDS.pack(*fields[:-1], checksum))
 
 
 def parse_group_header(format: GroupFormat, sector: bytes) -> GroupHeader | None:
-    """The header at the start of ``sector``, or ``None`` if there is no sound one of this bookie."""
+    """The header at the start of ``sector``, or ``None`` if there is no sound one with this key."""
     if not sector.startswith(format.magic) or not is_signed(sector, _FIELDS.size):
         return None
-    _, file_id, instance_id, *rest = _FIELDS.unpack_from(sector)
+    _, file_id, key, *rest = _FIELDS.unpack_from(sector)
     header = GroupHeader(file_id, *rest)
     # The size decides how much is read next, so an impossible one is refused although it is signed.
-    if instance_id != format.instance_id or not 0 < header.body_size <= BODY_SIZE_MAX:
+    if key != format.key or not 0 < header.body_size <= BODY_SIZE_MAX:
         return None
     return header
+
+
+def key_of(magic: bytes, sector: bytes) -> bytes | None:
+    """The key that a sound header at the start of ``sector`` bears, whatever it is."""
+    if not sector.startswith(magic) or not is_signed(sector, _FIELDS.size):
+        return None
+    return bytes(_FIELDS.unpack_from(sector)[2])
 
 
 def body_is_valid(header_bytes: bytes, header: GroupHeader, body: memoryview) -> bool:

@@ -20,7 +20,13 @@ from bookie_server.storage.disk.group import (
     is_zero,
     parse_group_header,
 )
-from bookie_server.storage.disk.stamps import SECTOR_SIZE, count_blank, is_blank, without_stamps
+from bookie_server.storage.disk.stamps import (
+    SECTOR_SIZE,
+    count_blank,
+    is_blank,
+    is_written,
+    without_stamps,
+)
 from bookie_server.wire.buffer import Buffer
 
 _SCAN_SIZE = 1024 * 1024
@@ -73,21 +79,16 @@ class GroupReader:
 
     def next_valid(self, offset: int) -> Place | None:
         """Find the first valid group from ``offset`` on, so that reading can go on behind damage."""
-        offset = self._format.aligned(offset)
-        while offset < self.size_bytes:
-            window = self._readable(offset, _SCAN_SIZE)
-            at = window.find(self._format.magic)
-            while at >= 0:
-                is_aligned = (offset + at) % self._format.alignment == 0
+        begin = self._format.aligned(offset)
+        for start in range(begin, self.size_bytes, _SCAN_SIZE):
+            window = self._readable(start, _SCAN_SIZE)
+            for at in range(0, len(window), self._format.alignment):
                 # Those of other files by their headers alone: an earlier lap may have left many thousands.
-                if is_aligned and self._is_own(window[at : at + HEADER_SIZE]):
-                    # A payload may hold a header: only a whole group that verifies counts as one.
-                    place = self.read(offset + at)
-                    if place.kind is PlaceKind.VALID:
+                if self._is_own(window[at : at + HEADER_SIZE]):
+                    # A damaged group may have a sound header: only a whole one that verifies counts.
+                    place = self.read(start + at)
+                    if place.kind is PlaceKind.VALID and not self._is_payload(place):
                         return place
-                at = window.find(self._format.magic, at + 1)
-            # A magic never straddles windows: it stands at an aligned offset, and so do they.
-            offset += _SCAN_SIZE
         return None
 
     def _is_own(self, data: bytes) -> bool:
@@ -152,6 +153,10 @@ class GroupReader:
         """Whether no sector of these, which are at this offset, was written."""
         return is_zero(data)
 
+    def _is_payload(self, place: Place) -> bool:
+        """Whether a valid group is a copy that stands here as a part of another one's body."""
+        return False
+
     def _content(self, data: Buffer, size_bytes: int) -> memoryview:
         """Header and body, ``size_bytes`` of them, of what the file has of a group."""
         return memoryview(data)[:size_bytes]
@@ -185,6 +190,13 @@ class StampedGroupReader(GroupReader):
 
     def _is_blank(self, data: bytes, offset: int) -> bool:
         return is_blank(data, self._lap, offset)
+
+    def _is_payload(self, place: Place) -> bool:
+        assert place.header is not None
+        if place.offset == place.header.previous_offset:
+            return False
+        # Of a group that the disk put in the wrong place the stamp is that of its own.
+        return is_written(self._file.read_at(place.offset, SECTOR_SIZE), self._lap, place.offset)
 
     def _content(self, data: Buffer, size_bytes: int) -> memoryview:
         return without_stamps(data, size_bytes)

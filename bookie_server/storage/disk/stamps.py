@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from bookie_server.wire.buffer import Buffer
 
 SECTOR_SIZE = 512
-LAPS_MAX = 10_000
-"""A file is not written more often: of the stamps of so few laps even two flipped bits make no other's."""
+LAPS_MAX = 1_000
+"""A file is not written more often: of the stamps of so few laps even two flipped bits make no other's, and none is
+zero, up to files of 5 GiB."""
 _WORD = np.dtype("<u4")
 _WORDS = SECTOR_SIZE // _WORD.itemsize
 _LAST = _WORDS - 1
@@ -74,6 +75,11 @@ def is_blank(data: Buffer, lap: int, offset: int) -> bool:
     """Whether no sector from the offset on was written in this lap, or damaged; less than a sector has to be zero."""
     whole = len(data) // SECTOR_SIZE * SECTOR_SIZE
     return bool((_laps(data, offset) < lap).all()) and not any(memoryview(data)[whole:])
+
+
+def is_written(data: Buffer, lap: int, offset: int) -> bool:
+    """Whether each sector from the offset on was written there, in this lap."""
+    return bool((_laps(data, offset) == lap).all())
 
 
 def _laps(data: Buffer, offset: int) -> NDArray[np.uint32]:

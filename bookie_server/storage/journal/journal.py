@@ -65,7 +65,11 @@ class Journal:
         self._room = memoryview(b"")
         """Where groups are put together: whole pages of memory, as a direct write wants it."""
         self.files = JournalFiles(files, place, clock_ms, last.file_id)
-        self._current = self.files.begin(last)
+        try:
+            self._current = self.files.begin(last)
+        except OSError:
+            self.files.close()
+            raise
         self._enter(self._current)
 
     @property
@@ -99,6 +103,19 @@ class Journal:
         try:
             with self.files.changing:
                 return self.files.prepare(self._current, self._offset)
+        except OSError as cause:
+            raise self._poison(cause) from cause
+
+    def give_back(self) -> None:
+        """Delete the file that is ready for later: the disk is short of room. On any thread but the loop's.
+
+        Raises:
+            StorageFailedError: the journal is poisoned.
+        """
+        self._raise_if_failed()
+        try:
+            with self.files.changing:
+                self.files.give_back()
         except OSError as cause:
             raise self._poison(cause) from cause
 
@@ -162,14 +179,18 @@ class Journal:
             begun = self.files.begin(self._last)
             # The chain leads past this group: the new file's header names the end before it.
             record = [encode_record(Roll(begun.file_id))]
-            self._write_durably(record, self._size_of(record))
+            try:
+                self._write_durably(record, self._size_of(record))
+            except OSError:
+                begun.close()
+                raise
             self.files.leave(self._current)
             self._enter(begun)
 
     def _enter(self, begun: OpenFile) -> None:
         """Write to a new file from now on."""
         self._current = begun
-        self._format = stamped_format(self._place.instance_id, begun.lap)
+        self._format = stamped_format(begun.key, begun.lap)
         # The header carries the chain over; the file's groups follow the header.
         self._last = GroupEnd(begun.file_id, BLOCK_SIZE, self._last.sequence)
         self._offset = BLOCK_SIZE

@@ -1,8 +1,8 @@
 """The file format of the journal: names, the block in front, and the groups behind it.
 
-A file is ``{id:016x}.txn``: one header block and then groups. Of format 3 the groups are stamped, since such a file
-is written lap after lap (see :mod:`bookie_server.storage.disk.stamps`); each lap has another id. Those of
-formats 1 and 2 were filled with zeros and written once.
+A file is ``{id:016x}.txn``: one header block and then groups. From format 3 on the groups are stamped, since such a
+file is written lap after lap (see :mod:`bookie_server.storage.disk.stamps`); each lap has another id and another key. Those
+of formats 1 and 2 were filled with zeros and written once.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from bookie_server.storage.disk.group import (
     GroupFormat,
     StampedFormat,
     is_signed,
+    key_of,
     signed,
 )
 from bookie_server.storage.disk.group_reader import GroupReader, StampedGroupReader
+from bookie_server.storage.disk.stamps import SECTOR_SIZE
 
 SUFFIX = ".txn"
 BLOCK_SIZE = 4096
-FORMAT_VERSION = 3
-"""2 has roll records, which version 0.1 would take for damage; 3 has stamps. Files of 1 and 2 are read as they are."""
+FORMAT_VERSION = 4
+"""2 has roll records, which version 0.1 would take for damage; 3 has stamps; 4 a key of each file's own. All are read."""
 _STAMPED_SINCE = 3
+_KEYED_SINCE = 4
 FILE_MAGIC = b"BKJRNL\r\n"
 _ZEROED_MAGIC = b"BKJGROUP"
 _STAMPED_MAGIC = b"BKJGRP3\n"
 
 _HEADER = struct.Struct(">8sIHqq16sqqq")
 _LAP = struct.Struct(">I")
+_KEY = struct.Struct(">16s")
+KEY_SIZE = _KEY.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +61,13 @@ class JournalFileHeader:
     """The end of the last sound group in older files when this one was begun."""
     lap: int = 0
     """How often the file was begun; the first time it is 1. Not told before format 3."""
+    key: bytes = b""
+    """What its groups bear and nobody else knows. Not told before format 4: it was the instance id."""
 
 
-def stamped_format(instance_id: bytes, lap: int) -> StampedFormat:
+def stamped_format(key: bytes, lap: int) -> StampedFormat:
     """The format of the groups of a file that is begun for the ``lap``-th time."""
-    return StampedFormat(_STAMPED_MAGIC, BLOCK_SIZE, instance_id, lap)
+    return StampedFormat(_STAMPED_MAGIC, BLOCK_SIZE, key, lap)
 
 
 def group_reader(
@@ -68,13 +75,24 @@ def group_reader(
 ) -> GroupReader:
     """The reader of a file's groups; ``None`` for the header that cannot be read."""
     zeroed = GroupReader(GroupFormat(_ZEROED_MAGIC, BLOCK_SIZE, instance_id), file, file_id)
-    if header is not None and header.version < _STAMPED_SINCE:
-        return zeroed
+    if header is not None:
+        if header.version < _STAMPED_SINCE:
+            return zeroed
+        stamped = stamped_format(header.key or instance_id, header.lap)
     # Without its header a file is damaged, whatever its groups say; what they hold is read all the same.
-    lap = header.lap if header is not None else 1
-    if header is None and zeroed.next_valid(BLOCK_SIZE) is not None:
+    elif zeroed.next_valid(BLOCK_SIZE) is not None:
         return zeroed
-    return StampedGroupReader(stamped_format(instance_id, lap), file, file_id)
+    else:
+        stamped = stamped_format(_key_of_first_group(file) or instance_id, 1)
+    return StampedGroupReader(stamped, file, file_id)
+
+
+def _key_of_first_group(file: File) -> bytes | None:
+    """That of the one place where no payload can stand."""
+    try:
+        return key_of(_STAMPED_MAGIC, file.read_at(BLOCK_SIZE, SECTOR_SIZE))
+    except OSError:
+        return None
 
 
 def file_name(file_id: int) -> str:
@@ -90,10 +108,12 @@ def file_ids(files: FileSystem, directory: str) -> list[int]:
 
 def encode_file_header(header: JournalFileHeader) -> bytes:
     """Encode the first block of a journal file."""
-    *fields, previous, lap = astuple(header)
+    *fields, previous, lap, key = astuple(header)
     packed = _HEADER.pack(FILE_MAGIC, *fields, *previous)
     if header.version >= _STAMPED_SINCE:
         packed += _LAP.pack(lap)
+    if header.version >= _KEYED_SINCE:
+        packed += _KEY.pack(key)
     return signed(packed, BLOCK_SIZE)
 
 
@@ -102,10 +122,16 @@ def parse_file_header(block: bytes) -> JournalFileHeader | None:
     if len(block) != BLOCK_SIZE or block[:8] != FILE_MAGIC:
         return None
     _, version, index, file_id, file_size, instance_id, *previous = _HEADER.unpack_from(block)
-    size = _HEADER.size + (_LAP.size if version >= _STAMPED_SINCE else 0)
+    size = _HEADER.size
+    lap, key = 0, b""
+    if version >= _STAMPED_SINCE:
+        (lap,) = _LAP.unpack_from(block, size)
+        size += _LAP.size
+    if version >= _KEYED_SINCE:
+        (key,) = _KEY.unpack_from(block, size)
+        size += _KEY.size
     if any(block[size + CRC_SIZE :]) or not is_signed(block, size):
         return None
-    lap = _LAP.unpack_from(block, _HEADER.size)[0] if version >= _STAMPED_SINCE else 0
     return JournalFileHeader(
-        version, index, file_id, file_size, instance_id, GroupEnd(*previous), lap
+        version, index, file_id, file_size, instance_id, GroupEnd(*previous), lap, key
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random, SystemRandom
 
 from bookie_server.storage.disk.errors import is_no_room
 from bookie_server.storage.disk.files import ZEROS, File, FileSystem
@@ -21,6 +22,7 @@ from bookie_server.storage.disk.stamps import LAPS_MAX
 from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
     FORMAT_VERSION,
+    KEY_SIZE,
     JournalFileHeader,
     encode_file_header,
     file_ids,
@@ -38,6 +40,7 @@ class OpenFile:
 
     file_id: int
     lap: int
+    key: bytes
     file: File
     """The writer's."""
     filler: File
@@ -74,6 +77,17 @@ class JournalPlace:
     zero_chunk_bytes: int
     spare_bytes: int = 0
     """Free bytes of the disk that preparing leaves alone."""
+    random: Random = field(default_factory=SystemRandom)
+    """What the keys of files are drawn from."""
+
+
+def delete_prepared(files: FileSystem, directory: str) -> bool:
+    """Delete what an earlier process had ready for later; whether there was anything."""
+    # It may have died at any point of preparing it, so nothing in it is relied on.
+    is_there = PREPARED in files.names(directory)
+    if is_there:
+        files.delete(f"{directory}/{PREPARED}")
+    return is_there
 
 
 class JournalFiles:
@@ -95,19 +109,15 @@ class JournalFiles:
         # Above files that the replay could not link, too: a name
         # taken twice would replace the older file.
         self._highest_id = max([highest_id, *file_ids(files, place.directory)])
-        # The process before may have died at any point of
-        # preparing it, so nothing in it is relied on.
-        if PREPARED in files.names(place.directory):
-            files.delete(f"{place.directory}/{PREPARED}")
+        delete_prepared(files, place.directory)
 
     def begin(self, previous: GroupEnd) -> OpenFile:
         """Begin a new file behind ``previous``; its name and header are durable before any group is written to it."""
         temporary = f"{self._directory}/{PREPARED}"
-        following = self._prepared
-        if following is None:
-            file = self._create_next()
-            zeroed = self._fill_chunk(file, 0) if self._has_spare() else 0
-            following = _NextFile(file, zeroed)
+        # Its own until all is done, so that ``close`` finds it behind a failure.
+        self._prepared = following = self._prepared or _NextFile(self._create_next(), 0)
+        if following.zeroed == 0 and self._has_spare():
+            following.zeroed = self._fill_chunk(following.file, 0)
         # Header, sync, name, in this order: the replay takes a named file without
         # a sound header for damage, since no crash leaves one.
         file_id = max(self._clock_ms(), self._highest_id + 1)
@@ -119,18 +129,19 @@ class JournalFiles:
             instance_id=self._place.instance_id,
             previous=previous,
             lap=following.lap,
+            key=self._place.random.randbytes(KEY_SIZE),
         )
         following.file.write_at(0, [encode_file_header(header)])
         following.file.sync()
         path = f"{self._directory}/{file_name(file_id)}"
         self._files.rename(temporary, path)
         self._files.sync_dir(self._directory)
-        self._prepared = None
         self._highest_id = file_id
         filler = self._files.open(path, writable=True)
+        self._prepared = None
         # Where there was no room nothing is zeroed, and zeros must never go over the header.
         zeroed = max(following.zeroed, BLOCK_SIZE)
-        return OpenFile(file_id, following.lap, following.file, filler, zeroed)
+        return OpenFile(file_id, following.lap, header.key, following.file, filler, zeroed)
 
     def leave(self, full: OpenFile) -> None:
         """Close a file that is full. Its writer holds ``changing``."""
@@ -158,14 +169,32 @@ class JournalFiles:
             for file_id in retired:
                 path, lap = f"{self._directory}/{file_name(file_id)}", self._laps.pop(file_id, 0)
                 is_wanted = kept is None and self._prepared is None and not self._is_closed
+                is_wanted = is_wanted and self._free_bytes() >= self._place.spare_bytes
                 if lap and is_wanted and self._rename_for_next(path):
                     file = self._files.open(f"{self._directory}/{PREPARED}", writable=True)
                     kept = _NextFile(file, self._place.file_size_bytes, lap + 1)
                 else:
                     self._files.delete(path)
-            self._files.sync_dir(self._directory)
+            try:
+                self._files.sync_dir(self._directory)
+            except OSError:
+                if kept is not None:
+                    kept.file.close()
+                raise
             # Not before: a crash may give it its old name back, and then it must be what it was.
             self._prepared = self._prepared or kept
+
+    def give_back(self) -> None:
+        """Delete the file that is ready for later. Its caller holds ``changing``.
+
+        Raises:
+            OSError: it may be there still, which does no harm.
+        """
+        following, self._prepared = self._prepared, None
+        if following is not None:
+            following.file.close()
+            self._files.delete(f"{self._directory}/{PREPARED}")
+            self._files.sync_dir(self._directory)
 
     def prepare(self, current: OpenFile, offset: int) -> bool:
         """Fill ahead of ``offset``, or get the next file ready; ``True`` when there may be more to do. Its caller holds ``changing``."""
@@ -264,5 +293,7 @@ class JournalFiles:
 
     def _has_spare(self) -> bool:
         """Whether there is room for a chunk of zeros beyond what is kept for others."""
-        free_bytes = self._files.free_space(self._directory).free_bytes
-        return free_bytes - self._place.zero_chunk_bytes >= self._place.spare_bytes
+        return self._free_bytes() - self._place.zero_chunk_bytes >= self._place.spare_bytes
+
+    def _free_bytes(self) -> int:
+        return self._files.free_space(self._directory).free_bytes

@@ -1,4 +1,4 @@
-"""Files of format 1 stay readable for ever: these were written by version 0.1.0."""
+"""Files of earlier formats stay readable for ever: these were written by version 0.1.0, and on the way to 0.2."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
+from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.journal.journal_file import BLOCK_SIZE
+from bookie_server.storage.journal.replay import Replay
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import parse_run, run_verifies, split_records
@@ -54,3 +58,19 @@ def test_a_journal_entry_log_and_index_of_version_1_are_read(
         assert facts.last_add_confirmed == 3
         assert not storage.contents.ledgers[9].is_fenced
         assert 21 in storage.contents.tombstones
+
+
+def test_a_journal_file_of_format_3_is_read(repository: Path) -> None:
+    """In its second lap, before files had keys of their own."""
+    directory = str(repository / "tests/golden/v3/journal")
+    mark = GroupEnd(file_id=3, offset=BLOCK_SIZE, sequence=6)
+    replay = Replay(RealFileSystem(), directory, 0, b"golden-bookie-id", mark)
+
+    groups = [group.records for group in replay.groups()]
+
+    assert replay.report.damage == []
+    assert [[type(record) for record in records] for records in groups] == [
+        [Add],
+        [MasterKey, Add],
+        [Fence],
+    ]

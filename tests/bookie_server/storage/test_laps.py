@@ -13,7 +13,6 @@ import pytest
 
 from bookie_server.core.records import Add, Drop, Fence, MasterKey, Replace, Tombstone
 from bookie_server.storage.disk.errors import StorageFailedError
-from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.disk.stamps import SECTOR_SIZE
 from bookie_server.storage.journal.journal import Journal
@@ -23,81 +22,11 @@ from bookie_server.storage.journal.journal_file import (
     file_name,
     parse_file_header,
 )
-from bookie_server.storage.journal.journal_files import PREPARED, JournalPlace
+from bookie_server.storage.journal.journal_files import PREPARED
 from bookie_server.storage.journal.replay import ORIGIN, Replay
-from bookie_server.wire.record import Run, parse_run
-from tests.doubles.records import records
+from tests.bookie_server.storage.lapped import FILE_SIZE, PLACE, Lapped
 from tests.simulation.kit.files import SimFile, SimFileSystem
-from tests.simulation.kit.storage_model import INSTANCE, Model, records_of, run_of, tiny
-
-FILE_SIZE = 8 * BLOCK_SIZE
-PLACE = JournalPlace(
-    directory="/j",
-    index=0,
-    instance_id=INSTANCE,
-    file_size_bytes=FILE_SIZE,
-    zero_chunk_bytes=BLOCK_SIZE,
-)
-
-
-class Lapped:
-    """A journal in its third file, which was its first one before."""
-
-    def __init__(self, lap: int = 2) -> None:
-        self.files = SimFileSystem()
-        self.journal = Journal(self.files, PLACE, lambda: 1, ORIGIN)
-        self.entry_id = 0
-        self.promised: dict[int, bytes] = {}
-        self.mark = self.journal.position.end
-        while lap > 1:
-            self.fill_a_file()
-            if self.older:
-                self.journal.files.retire(self.older)
-                lap -= 1
-        self.fill_a_file()
-
-    @property
-    def older(self) -> list[int]:
-        """The files that a checkpoint would give back now."""
-        return [id for id in file_ids(self.files, "/j") if id < self.mark.file_id]
-
-    def write(self, size: int) -> None:
-        self.last = run = random_run(self.entry_id, size)
-        self.entry_id += 1
-        self.mark_before = self.journal.position.end
-        self.journal.write_group([Add(run)])
-        self.promised |= records_of(run)
-
-    def fill_a_file(self) -> None:
-        file_id = self.mark.file_id
-        while self.journal.position.end.file_id == file_id:
-            self.write(3000 + self.entry_id % 7)
-            self.journal.prepare()
-        # As behind a checkpoint: what is older rests elsewhere.
-        self.promised.clear()
-        self.mark = self.journal.position.end
-
-    @property
-    def path(self) -> str:
-        return f"/j/{file_name(self.mark.file_id)}"
-
-    def replayed(self, files: SimFileSystem) -> tuple[Replay, dict[int, bytes]]:
-        return replayed(files, self.mark)
-
-
-def replayed(files: SimFileSystem, mark: GroupEnd) -> tuple[Replay, dict[int, bytes]]:
-    replay = Replay(files, "/j", 0, INSTANCE, mark)
-    found: dict[int, bytes] = {}
-    for group in replay.groups():
-        for record in group.records:
-            assert isinstance(record, Add)
-            found |= records_of(record.run)
-    return replay, found
-
-
-def random_run(entry_id: int, size: int) -> Run:
-    """An entry whose sectors are like those of no other."""
-    return parse_run(records([Random(entry_id).randbytes(size)], entry_id))
+from tests.simulation.kit.storage_model import Model, records_of, run_of, tiny
 
 
 def fates_of(fates: tuple[str, ...]) -> Iterator[str]:
@@ -223,11 +152,8 @@ def test_a_start_behind_a_torn_write_looks_at_what_earlier_laps_left_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each of its groups had the rest of the file looked through: minutes for a file of 256 MiB, or hours."""
-    monkeypatch.setattr("tests.bookie_server.storage.test_laps.FILE_SIZE", 256 * BLOCK_SIZE)
-    monkeypatch.setattr(
-        "tests.bookie_server.storage.test_laps.PLACE", replace(PLACE, file_size_bytes=FILE_SIZE)
-    )
-    lapped = Lapped(2)
+    size = 256 * BLOCK_SIZE
+    lapped = Lapped(2, replace(PLACE, file_size_bytes=size))
     lapped.write(1300)
     at = lapped.mark_before.offset + SECTOR_SIZE
     lapped.files.content(lapped.path)[at : at + SECTOR_SIZE] = bytes(SECTOR_SIZE)
@@ -243,7 +169,7 @@ def test_a_start_behind_a_torn_write_looks_at_what_earlier_laps_left_once(
 
     assert (replay.report.groups_torn, replay.report.damage) == (1, [])
     assert len(reads) < 30
-    assert sum(reads) < 6 * FILE_SIZE
+    assert sum(reads) < 6 * size
 
 
 def test_groups_behind_a_damaged_file_header_are_read_all_the_same() -> None:
@@ -280,6 +206,71 @@ def test_one_file_is_kept_and_the_others_are_given_back() -> None:
 
     assert lapped.files.names("/j") == [file_name(lapped.mark.file_id), PREPARED]
     lapped.journal.close()
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_none_is_kept_where_the_disk_is_short_of_room(is_short: bool) -> None:
+    """A file that is ready for later took the room that the bookie waited for, for ever."""
+    capacity = 100 * FILE_SIZE
+    lapped = Lapped(1, replace(PLACE, spare_bytes=capacity if is_short else 0))
+    lapped.fill_a_file()
+    lapped.files.capacity_bytes = capacity
+
+    lapped.journal.files.retire(lapped.older)
+
+    assert (PREPARED in lapped.files.names("/j")) is not is_short
+
+
+def test_what_is_kept_is_given_back_when_the_disk_is_short_of_room() -> None:
+    lapped = Lapped(1)
+    lapped.fill_a_file()
+    lapped.journal.files.retire(lapped.older)
+    assert PREPARED in lapped.files.names("/j")
+
+    lapped.journal.give_back()
+    lapped.journal.give_back()
+
+    assert lapped.files.names("/j") == [file_name(lapped.mark.file_id)]
+    lapped.fill_a_file()
+    lapped.write(10)
+    assert lapped.replayed(lapped.files.copy())[1] == lapped.promised
+
+
+def test_no_failure_leaves_a_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sealed start follows in the same process."""
+    unclosed, opened, closed = set[SimFile](), SimFile.__init__, SimFile.close
+
+    def init(file: SimFile, *of: object) -> None:
+        opened(file, *of)  # type: ignore[arg-type]
+        unclosed.add(file)
+
+    def close(file: SimFile) -> None:
+        closed(file)
+        unclosed.discard(file)
+
+    monkeypatch.setattr(SimFile, "__init__", init)
+    monkeypatch.setattr(SimFile, "close", close)
+    failures = 0
+    for step in range(1, 60):
+        files = SimFileSystem()
+        files.fail_at = {step: errno.EIO}
+        try:
+            journal = Journal(files, PLACE, lambda: 1, ORIGIN)
+        except OSError:
+            failures += 1
+            assert not unclosed, step
+            continue
+        try:
+            for entry_id in range(12):
+                journal.write_group([Add(run_of(1, [entry_id], size=3000))])
+                journal.prepare()
+                old = [id for id in file_ids(files, "/j") if id < journal.position.end.file_id]
+                journal.files.retire(old)
+        except (StorageFailedError, OSError):
+            failures += 1
+        journal.close()
+        assert not unclosed, step
+    assert failures > 40
 
 
 def test_a_file_of_an_earlier_process_is_not_written_again() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from bookie_server.storage.disk.stamps import (
+    _SPREAD,
+    _SPREAD_PLACES,
     LAPS_MAX,
     SECTOR_SIZE,
     count_blank,
@@ -87,6 +89,13 @@ def test_the_stamps_of_laps_lie_far_apart() -> None:
         assert not np.isin(words ^ (1 << first) ^ (1 << second), words).any()
 
 
+def test_no_stamp_is_zero() -> None:
+    """A sector that was written full of zeros would count as never written: a damaged last group as torn."""
+    inverse = pow(_SPREAD_PLACES, -1, 1 << 32)
+    places = [lap * _SPREAD * inverse % (1 << 32) for lap in range(1, LAPS_MAX + 1)]
+    assert min(places) * SECTOR_SIZE > 5 * 1024**3
+
+
 def test_a_sector_of_another_place_is_damage() -> None:
     """Written there by mistake, or read from there; whichever lap it is of."""
     whole = stamped(Random(3).randbytes(90_000), 3)
@@ -117,3 +126,22 @@ def test_what_is_cut_short_is_no_content() -> None:
 def test_less_than_a_sector_is_blank_if_it_is_zero() -> None:
     assert is_blank(bytes(700), 2, AT)
     assert not is_blank(bytes(699) + b"x", 2, AT)
+
+
+def test_what_the_room_held_before_is_not_stored() -> None:
+    """Whoever reads the disk, or a copy of it, would find there parts of entries that were deleted."""
+    content, size = Random(4).randbytes(900), stamped_size(900) + 3 * SECTOR_SIZE
+    room = memoryview(bytearray(b"\xaa" * size))
+    room[: len(content)] = content
+
+    stamp(room, len(content), 2, AT)
+
+    assert bytes(room) == stamped(content, 2, sectors=3)
+
+
+def test_nothing_was_written_before_the_first_lap() -> None:
+    """Words that would be the stamp of a lap 0 are damage, as any other that nobody writes."""
+    sector = stamped(b"abc" * 99, 0)[:SECTOR_SIZE]
+
+    assert not is_blank(sector, 1, AT)
+    assert count_blank(sector, 1, AT) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 from bookie_server.core.absence import status_of_absence
 from bookie_server.core.presence import Presence
@@ -80,6 +81,7 @@ def open_laid_out(
         lock_directories(files, layout.directories),
         instance_id=instance_id,
         clock_ms=lambda: 1_000_000,
+        random=Random(1),
     )
 
 

@@ -162,9 +162,11 @@ class SimBookie:
     async def _run(self) -> None:
         """Serve until it fails; sealed as long as the disk is full."""
         may_replace = self.operator.take_flag()
-        is_sealed = await is_full(self.files, self.settings)
+        is_sealed: bool | None = None
         while True:
             try:
+                if is_sealed is None:
+                    is_sealed = await is_full(self.files, self.settings)
                 reason = await self._serve(is_sealed, may_replace)
             except SimulatedCrash:
                 self.lose_power()
@@ -196,7 +198,7 @@ class SimBookie:
             services, self.socket_services = self.socket_services, []
             await asyncio.gather(*(service.stop() for service in services))
             await self._close_store()
-            is_sealed = await is_full(self.files, self.settings)
+            is_sealed = None
 
     async def _serve(self, is_sealed: bool, may_replace: bool) -> Exception | None:
         world, owner = self._world, self.owner

@@ -116,6 +116,8 @@ class Service:
             identity.locks,
             instance_id=instance_id_of(CLUSTER_ID, settings.bookie_id),
             clock_ms=self.now_ms,
+            # Not the world's own: what is drawn here must change no pinned seed.
+            random=Random(f"{self.name} {self.now_ms()}"),
         )
         try:
             bookie = Bookie(storage, settings, self.workers)
