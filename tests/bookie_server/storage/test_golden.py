@@ -6,17 +6,18 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from bookie_server.core.records import Add, Fence, MasterKey
+from bookie_server.core.records import Add, Drop, Fence, MasterKey, Replace, Tombstone
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal_file import BLOCK_SIZE
-from bookie_server.storage.journal.replay import Replay
+from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import parse_run, run_verifies, split_records
+from tests.simulation.kit.storage_model import records_of, run_of
 
 
 def payloads(storage: Storage, ledger_id: int) -> list[bytes]:
@@ -74,3 +75,42 @@ def test_a_journal_file_of_format_3_is_read(repository: Path) -> None:
         [MasterKey, Add],
         [Fence],
     ]
+
+
+def test_journals_of_format_2_are_read(repository: Path) -> None:
+    """Written by the last version that filled every file with zeros; the second file follows a roll record."""
+    directory = str(repository / "tests/golden/v2/journal")
+    replay = Replay(RealFileSystem(), directory, 0, b"golden-bookie-id", ORIGIN)
+
+    groups = [group.records for group in replay.groups()]
+
+    assert replay.report.damage == []
+    key, add = groups[0]
+    assert key == MasterKey(7, b"k" * 20)
+    assert isinstance(add, Add)
+    assert records_of(add.run) == records_of(run_of(7, range(3), size=300))
+    replaced, fence = groups[1]
+    assert isinstance(replaced, Replace)
+    assert records_of(replaced.run) == records_of(run_of(7, [1], size=300, salt=1))
+    assert fence == Fence(7)
+    striped, drop, tombstone = groups[2]
+    assert isinstance(striped, Add)
+    assert list(striped.run.entry_ids) == [0, 2, 4]
+    assert (drop, tombstone) == (Drop(11), Tombstone(21, 22))
+
+
+def test_groups_of_format_2_are_read_behind_a_damaged_file_header(
+    repository: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(repository / "tests/golden/v2/journal", tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "0000000000000001.txn"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    replay = Replay(RealFileSystem(), str(tmp_path), 0, b"golden-bookie-id", ORIGIN)
+
+    groups = [group.records for group in replay.groups()]
+
+    assert replay.report.damage
+    assert MasterKey(7, b"k" * 20) in groups[0]
+    assert len(groups) == 3

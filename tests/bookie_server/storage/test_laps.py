@@ -6,25 +6,19 @@ import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from bookie_server.core.records import Add, Drop, Fence, MasterKey, Replace, Tombstone
+from bookie_server.core.records import Add, MasterKey
 from bookie_server.storage.disk.errors import StorageFailedError
-from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.disk.stamps import SECTOR_SIZE
-from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.journal.journal_file import (
     BLOCK_SIZE,
-    file_ids,
-    file_name,
     parse_file_header,
 )
 from bookie_server.storage.journal.journal_files import PREPARED
-from bookie_server.storage.journal.replay import ORIGIN, Replay
-from tests.bookie_server.storage.lapped import FILE_SIZE, PLACE, Lapped
+from tests.bookie_server.storage.lapped import PLACE, Lapped
 from tests.simulation.kit.files import SimFile, SimFileSystem
 from tests.simulation.kit.storage_model import Model, records_of, run_of, tiny
 
@@ -184,128 +178,6 @@ def test_groups_behind_a_damaged_file_header_are_read_all_the_same() -> None:
     assert found == lapped.promised
 
 
-def test_a_file_is_not_written_again_before_its_old_name_is_durably_gone() -> None:
-    lapped = Lapped(1)
-    lapped.fill_a_file()
-    before = lapped.files.steps
-    lapped.journal.files.retire(lapped.older[:1])
-
-    renamed = lapped.files.log[before:]
-    assert renamed == [("rename", f"/j/{PREPARED}"), ("sync_dir", "/j")]
-    lapped.fill_a_file()
-    assert lapped.replayed(lapped.files.copy())[0].report.damage == []
-
-
-def test_one_file_is_kept_and_the_others_are_given_back() -> None:
-    lapped = Lapped(1)
-    for _ in range(3):
-        lapped.fill_a_file()
-    assert len(lapped.older) > 2
-
-    lapped.journal.files.retire(lapped.older)
-
-    assert lapped.files.names("/j") == [file_name(lapped.mark.file_id), PREPARED]
-    lapped.journal.close()
-
-
-@pytest.mark.parametrize("is_short", [False, True])
-def test_none_is_kept_where_the_disk_is_short_of_room(is_short: bool) -> None:
-    """A file that is ready for later took the room that the bookie waited for, for ever."""
-    capacity = 100 * FILE_SIZE
-    lapped = Lapped(1, replace(PLACE, spare_bytes=capacity if is_short else 0))
-    lapped.fill_a_file()
-    lapped.files.capacity_bytes = capacity
-
-    lapped.journal.files.retire(lapped.older)
-
-    assert (PREPARED in lapped.files.names("/j")) is not is_short
-
-
-def test_what_is_kept_is_given_back_when_the_disk_is_short_of_room() -> None:
-    lapped = Lapped(1)
-    lapped.fill_a_file()
-    lapped.journal.files.retire(lapped.older)
-    assert PREPARED in lapped.files.names("/j")
-
-    lapped.journal.give_back()
-    lapped.journal.give_back()
-
-    assert lapped.files.names("/j") == [file_name(lapped.mark.file_id)]
-    lapped.fill_a_file()
-    lapped.write(10)
-    assert lapped.replayed(lapped.files.copy())[1] == lapped.promised
-
-
-def test_no_failure_leaves_a_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sealed start follows in the same process."""
-    unclosed, opened, closed = set[SimFile](), SimFile.__init__, SimFile.close
-
-    def init(file: SimFile, *of: object) -> None:
-        opened(file, *of)  # type: ignore[arg-type]
-        unclosed.add(file)
-
-    def close(file: SimFile) -> None:
-        closed(file)
-        unclosed.discard(file)
-
-    monkeypatch.setattr(SimFile, "__init__", init)
-    monkeypatch.setattr(SimFile, "close", close)
-    failures = 0
-    for step in range(1, 60):
-        files = SimFileSystem()
-        files.fail_at = {step: errno.EIO}
-        try:
-            journal = Journal(files, PLACE, lambda: 1, ORIGIN)
-        except OSError:
-            failures += 1
-            assert not unclosed, step
-            continue
-        try:
-            for entry_id in range(12):
-                journal.write_group([Add(run_of(1, [entry_id], size=3000))])
-                journal.prepare()
-                old = [id for id in file_ids(files, "/j") if id < journal.position.end.file_id]
-                journal.files.retire(old)
-        except (StorageFailedError, OSError):
-            failures += 1
-        journal.close()
-        assert not unclosed, step
-    assert failures > 40
-
-
-def test_a_file_of_an_earlier_process_is_not_written_again() -> None:
-    lapped = Lapped(1)
-    lapped.fill_a_file()
-    lapped.journal.close()
-    again = Journal(lapped.files, PLACE, lambda: 1, lapped.journal.position.end)
-
-    again.files.retire([*lapped.older, lapped.mark.file_id])
-
-    assert lapped.files.names("/j") == [file_name(again.position.end.file_id)]
-
-
-def test_a_file_that_a_large_group_has_made_longer_is_not_written_again() -> None:
-    lapped = Lapped(1)
-    lapped.write(2 * FILE_SIZE)
-    grown = lapped.journal.position.end.file_id
-    lapped.write(10)
-    assert len(lapped.files.content(f"/j/{file_name(grown)}")) > FILE_SIZE
-
-    lapped.journal.files.retire([grown])
-
-    assert PREPARED not in lapped.files.names("/j")
-
-
-def test_a_closed_journal_keeps_nothing() -> None:
-    lapped = Lapped(1)
-    lapped.fill_a_file()
-    lapped.journal.close()
-
-    lapped.journal.files.retire(lapped.older)
-
-    assert lapped.files.names("/j") == [file_name(lapped.mark.file_id)]
-
-
 def before_a_file_is_given_back() -> Model:
     """Storage whose next checkpoint gives a journal file back that is written for the second time."""
     model = Model(SimFileSystem(), layout=tiny())
@@ -350,25 +222,3 @@ def test_a_file_goes_where_there_is_no_room_for_another_name() -> None:
     assert PREPARED not in model.files.names("/journal0")
     model.write([Add(run_of(1, range(50, 60), size=2900))])
     model.check(model.open(model.files.after_kill()), "written without it")
-
-
-def test_journals_of_format_2_are_read(repository: Path) -> None:
-    """Written by the last version that filled every file with zeros; the second file follows a roll record."""
-    directory = str(repository / "tests/golden/v2/journal")
-    replay = Replay(RealFileSystem(), directory, 0, b"golden-bookie-id", ORIGIN)
-
-    groups = [group.records for group in replay.groups()]
-
-    assert replay.report.damage == []
-    key, add = groups[0]
-    assert key == MasterKey(7, b"k" * 20)
-    assert isinstance(add, Add)
-    assert records_of(add.run) == records_of(run_of(7, range(3), size=300))
-    replaced, fence = groups[1]
-    assert isinstance(replaced, Replace)
-    assert records_of(replaced.run) == records_of(run_of(7, [1], size=300, salt=1))
-    assert fence == Fence(7)
-    striped, drop, tombstone = groups[2]
-    assert isinstance(striped, Add)
-    assert list(striped.run.entry_ids) == [0, 2, 4]
-    assert (drop, tombstone) == (Drop(11), Tombstone(21, 22))
