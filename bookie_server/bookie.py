@@ -22,12 +22,11 @@ from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.ledger_ranges import within
 from bookie_server.core.records import Replace
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
-from bookie_server.journal_thread import JournalWriter, size_bytes
+from bookie_server.journal_thread import JournalWriter
 from bookie_server.memory.budget import MemoryBudget, Room
-from bookie_server.memory.slots import Slots
 from bookie_server.observing.measures import BookieMeasures
+from bookie_server.reads.comparisons import Comparisons
 from bookie_server.reads.damage_log import DamageLog
-from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.reads.lac_watch import LacWatch
 from bookie_server.reads.reader import Reader
@@ -35,7 +34,6 @@ from bookie_server.reads.verifying import Verifier
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal_file import BLOCK_SIZE, JournalPosition
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import (
     EntryList,
     IdRange,
@@ -47,16 +45,13 @@ from bookie_server.wire.messages import (
     Status,
     StoredReply,
 )
+from bookie_server.wire.record import Run
 from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import settle
 
 _LOGGER = logging.getLogger(__name__)
 _IDLE_AFTER_S = 0.2
 """A stream without a frame for so long keeps no room for its next one while others wait for room."""
-_COMPARISONS = "comparisons with stored entries"
-"""As which clients they ask for memory: those of one client's adds as one, beside its reads."""
-_COMPARISONS_AT_ONCE = 64
-"""Of one client. To wait for room takes memory, too: thousands of small adds may be sent again in one frame."""
 
 
 class Bookie:
@@ -67,7 +62,8 @@ class Bookie:
     ) -> None:
         self.storage = storage
         self._contents = storage.contents
-        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[Exception] = self._loop.create_future()
         """Completes with the reason when the bookie must stop and acknowledge nothing more."""
         self.measures = BookieMeasures()
         self._settings = settings
@@ -76,6 +72,8 @@ class Bookie:
         self._admission = Admission(storage.contents, lambda: self.space.mode)
         self._workers = workers or ThreadWorkers(settings.read_threads)
         self._journals: tuple[JournalWriter, ...] = ()
+        self._is_applying = False
+        self._when_answered: list[Callable[[], None]] = []
         self._pending_bytes = 0
         """Of entries, admitted and not durable yet."""
         self.adds_in_progress = MemoryBudget(
@@ -108,8 +106,9 @@ class Bookie:
             on_ended=self._look_for_room,
             fail=self.fail,
         )
-        self._comparing: set[asyncio.Task[None]] = set()
-        self._slots_of_comparisons = Slots(_COMPARISONS_AT_ONCE)
+        self._comparisons = Comparisons(
+            storage.contents, self._fetcher, self.reads_in_progress, self._on_compared
+        )
         self.suspicion = asyncio.Lock()
         """For who suspects ledgers: the next call of ``suspect`` undoes what the last one said."""
         self.lac_watch = LacWatch(storage.contents)
@@ -158,9 +157,21 @@ class Bookie:
         """Adds, fences and deletions that are not durable yet."""
         return self._admission.pending_count
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the write cache may take another frame."""
+        return self._room.is_set()
+
     async def wait_for_room(self) -> None:
         """Wait until the write cache may take another frame."""
         await self._room.wait()
+
+    def call_when_answered(self, call: Callable[[], None]) -> None:
+        """Call it when all adds are answered that can be now."""
+        if self._is_applying:
+            self._when_answered.append(call)
+        else:
+            self._loop.call_soon(call)
 
     async def wait_until_settled(self) -> None:
         """Wait until everything admitted is durable."""
@@ -286,7 +297,7 @@ class Bookie:
                 case Reply(to, status):
                     to(status)
                 case Persist():
-                    size = size_bytes(effect)
+                    size = effect.size_bytes
                     self._pending_bytes += size
                     self.space.promise(size + REQUEST_SIZE)
                     self._idle.clear()
@@ -296,23 +307,9 @@ class Bookie:
                     self._contents.remember_lac(ledger_id, packet)
                     self.lac_watch.look(ledger_id)
                 case Compare():
-                    task = asyncio.create_task(self._compare(effect), name="compare-duplicate")
-                    # The loop itself holds its tasks weakly only.
-                    self._comparing.add(task)
-                    task.add_done_callback(self._comparing.discard)
+                    self._comparisons.begin(effect)
 
-    async def _compare(self, effect: Compare) -> None:
-        """Answer an add some of whose entries were stored already, whatever becomes of the look."""
-        try:
-            found = await compare_with_stored(
-                effect,
-                self._contents.plan_read,
-                partial(self._fetch_to_compare, effect.client),
-            )
-        except Exception:
-            _LOGGER.exception("comparison with stored entries. ledger_id=%d", effect.run.ledger_id)
-            effect.to(Status.UNKNOWN)
-            return
+    def _on_compared(self, effect: Compare, found: Status | list[Run]) -> None:
         # Without an await in between: what was found to be damaged is so still.
         if effect.run.ledger_id in self._contents.tombstones:
             effect.to(Status.DELETED)
@@ -320,14 +317,6 @@ class Bookie:
             effect.to(found)
         else:
             self._run(self._admission.replace(effect, found))
-
-    async def _fetch_to_compare(
-        self, client: str, make_plan: Callable[[], ReadPlan]
-    ) -> ReadOutcome:
-        # It is compared before anybody else runs, so the room may be given back here.
-        async with self._slots_of_comparisons.of(client):
-            with self.reads_in_progress.room(f"{_COMPARISONS} of {client}") as room:
-                return await self._fetcher.fetch_one(make_plan, room)
 
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:
@@ -344,11 +333,16 @@ class Bookie:
                 self.verifier.on_replaced(record.run)
         # The waiters run later, in tasks of their own, and find the records applied.
         self.lac_watch.on_applied(records)
+        self._is_applying = True
         for persist in group:
             effects = self._admission.on_durable(persist.ticket)
             self._run(persist.then)
             self._run(effects)
-        self._pending_bytes -= (done_bytes := sum(map(size_bytes, group)))
+        self._is_applying = False
+        calls, self._when_answered = self._when_answered, []
+        for call in calls:
+            call()
+        self._pending_bytes -= (done_bytes := sum([persist.size_bytes for persist in group]))
         self.space.promise(BLOCK_SIZE + done_bytes // 100)  # whole blocks, and a table of words
         self._look_for_room()
         if not self._admission.pending_count:
@@ -363,7 +357,7 @@ class Bookie:
 
     async def _decide(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:
         """Carry out what admission decides, and wait for its answer."""
-        answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Status] = self._loop.create_future()
         self._run(decide(partial(settle, answer)))  # the caller may have gone away by the answer
         return await answer
 

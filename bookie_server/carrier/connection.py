@@ -8,8 +8,9 @@ a message is made when its head has been read and its receiver has room for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +24,7 @@ from bookkeeper_metadata.foundation.tasks import settle
 
 STEP_S = 0.002
 """About the longest that one connection keeps the event loop to itself while bytes keep coming."""
+_LOGGER = logging.getLogger(__name__)
 _DISCARDED_AT_ONCE = 64 * 1024
 
 
@@ -36,12 +38,18 @@ class ConnectionEndedError(ConnectionError):
     """It broke, was closed, or ended in the middle of a message."""
 
 
+Then = Callable[[], memoryview | None]
+"""Called when memory is full: what is to be filled next, at once; ``None``: that is for the receiving task
+to say. Runs between two steps of the event loop; an error ends the connection."""
+
+
 @dataclass(slots=True)
 class _Filling:
     """Memory that bytes of the peer are to fill."""
 
     missing: memoryview
     """What is not filled yet."""
+    then: Then | None
     is_done: asyncio.Future[bool]
     """Whether it is full; false: the peer has ended the connection before."""
     has_begun: bool = False
@@ -63,7 +71,8 @@ class Connection:
         self._drained: asyncio.Future[None] | None = None
         self._end = ""
         """Why it has ended; empty: it has not."""
-        self._head = memoryview(bytearray(HEAD_SIZE))
+        self.head = memoryview(bytearray(HEAD_SIZE))
+        """The bytes of the head received last."""
 
     def send(self, kind: Kind, parts: Sequence[Buffer], number: int = 0) -> None:
         """Send a message; what is not taken at once is sent as soon as it is.
@@ -91,14 +100,18 @@ class Connection:
             await asyncio.shield(self._drained)
         self._check()
 
-    async def receive_head(self) -> Head | None:
+    async def receive_head(self, then: Then | None = None) -> Head | None:
         """The next message's head; ``None``: the peer has ended the connection between two messages.
+
+        With ``then`` whole messages may be taken without this task, for which each would be a turn of the
+        loop: it is called when :attr:`head` is full, and says with what memory to go on, which may be that
+        of the next head. The head returned is one for which it said nothing.
 
         Raises:
             ConnectionEndedError: it has ended otherwise.
             MalformedFrameError: what comes is no head.
         """
-        return parse_head(self._head) if await self._fill(self._head) else None
+        return parse_head(self.head) if await self._fill(self.head, then) else None
 
     async def receive_body(self, size_bytes: int) -> memoryview:
         """What follows the head, at once; or :meth:`fill` a body part by part.
@@ -126,20 +139,18 @@ class Connection:
         """End it, at once: what is not sent is lost; idempotent."""
         self._ended("closed")
 
-    async def _fill(self, buffer: memoryview) -> bool:
+    async def _fill(self, buffer: memoryview, then: Then | None = None) -> bool:
         """Whether it is full; else the peer sent nothing more at all."""
         # As long as bytes are there they are taken without a pause.
         if self._loop.time() >= self._pause_at_s:
             await asyncio.sleep(0)
             self._pause_at_s = self._loop.time() + STEP_S
         self._check()
-        filling = self._filling = _Filling(buffer, self._loop.create_future())
+        filling = self._filling = _Filling(buffer, then, self._loop.create_future())
         try:
-            while not filling.is_done.done():
-                if self._receive(filling):
-                    continue
+            self._receive_all(filling)
+            if not filling.is_done.done():
                 # What comes is taken from the loop: this task goes on when all is here.
-                self._stream.call_when_readable(self._go_on)
                 await filling.is_done
                 self._pause_at_s = self._loop.time() + STEP_S
         finally:
@@ -150,11 +161,18 @@ class Connection:
         return is_full
 
     def _go_on(self) -> None:
-        filling = self._filling
-        if filling is not None and not filling.is_done.done():
-            self._receive(filling)
-            if not filling.is_done.done():
-                self._stream.call_when_readable(self._go_on)
+        if self._filling is not None and not self._filling.is_done.done():
+            self._receive_all(self._filling)
+
+    def _receive_all(self, filling: _Filling) -> None:
+        """Take what is here; what is not, or is too much at once, when the loop tells of it."""
+        pause_at_s = self._loop.time() + STEP_S
+        while self._receive(filling):
+            if filling.is_done.done():
+                return
+            if self._loop.time() >= pause_at_s:
+                break
+        self._stream.call_when_readable(self._go_on)
 
     def _receive(self, filling: _Filling) -> bool:
         """Take what is here; false: there is nothing yet."""
@@ -167,13 +185,33 @@ class Connection:
             return False
         filling.missing = filling.missing[count:]
         if not filling.missing:
-            filling.is_done.set_result(True)
+            self._on_full(filling)
         elif not count and filling.has_begun:
             self._ended("in the middle of a message")
         elif not count:
             filling.is_done.set_result(False)
-        filling.has_begun = True
+        else:
+            filling.has_begun = True
         return True
+
+    def _on_full(self, filling: _Filling) -> None:
+        following: memoryview | None = None
+        try:
+            if filling.then is not None:
+                following = filling.then()
+        except Exception:
+            # A defect ends this connection, and none of the others.
+            _LOGGER.exception("taking a message. peer=%s", self.peer)
+            self._ended("it met a defect here")
+        # What was done may have ended it, too.
+        if filling.is_done.done():
+            return
+        if following is None:
+            filling.is_done.set_result(True)
+        else:
+            filling.missing = following
+            # Only in front of a head may the peer end the connection.
+            filling.has_begun = following is not self.head
 
     def _flush(self) -> None:
         self._is_waiting = False

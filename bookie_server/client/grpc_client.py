@@ -27,6 +27,7 @@ from bookie_server.client.read_stream import ReadStream, unreachable
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire.addressee import encode_addressee
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
 from bookie_server.wire.pieces import messages_of
@@ -124,7 +125,7 @@ class WriteCall(MessageStream):
         self._unsent_bytes += len(frame)
         self._unsent.put_nowait(frame)
 
-    async def receive(self) -> bytes:
+    async def receive(self, take_at_once: Callable[[Buffer], bool]) -> bytes:
         try:
             data = await self._call.read()
         except grpc.RpcError as error:

@@ -30,8 +30,10 @@ class MessageStream(ABC):
         """Send a frame of these sections; what cannot be sent shows in ``receive``."""
 
     @abstractmethod
-    async def receive(self) -> Buffer:
-        """The next message of the bookie.
+    async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:
+        """The next message of the bookie that ``take_at_once`` has not taken.
+
+        Messages need not be offered to that; those that are cost no turn of the event loop.
 
         Raises:
             StreamEndedError: there will be none.

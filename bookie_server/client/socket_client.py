@@ -11,8 +11,9 @@ from functools import partial
 from random import Random, SystemRandom
 
 from bookie_server.carrier.byte_stream import ByteStream
-from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.sockets import connect
+from bookie_server.carrier.taking import receive_untaken
 from bookie_server.client.calling import CallingBookieClient
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
 from bookie_server.client.read_stream import unreachable
@@ -20,8 +21,10 @@ from bookie_server.client.request_stream import RequestStream
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import codec
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.envelope import (
     REQUEST_KINDS,
+    Head,
     Hello,
     Kind,
     Purpose,
@@ -147,12 +150,14 @@ class _Adds(MessageStream):
         # Not joined: the same bytes objects go to every bookie of the write set.
         self._connection.send(Kind.FRAME, sections)
 
-    async def receive(self) -> memoryview:
+    async def receive(self, take_at_once: Callable[[Buffer], bool]) -> memoryview:
         try:
-            head = await self._connection.receive_head()
-            if head is None:
+            message = await receive_untaken(self._connection, _memory_for, take_at_once)
+            if message is None:
                 raise StreamEndedError("the bookie ended the connection")
-            body = await self._connection.receive_body(head.size_bytes)
+            head, body = message
+            if body is None:
+                body = await self._connection.receive_body(head.size_bytes)
         except ConnectionEndedError as error:
             raise StreamEndedError(str(error)) from error
         if head.kind is Kind.FAREWELL:
@@ -164,6 +169,10 @@ class _Adds(MessageStream):
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _memory_for(head: Head) -> memoryview | None:
+    return new_body(head.size_bytes) if head.kind is Kind.WRITE_REPLY else None
 
 
 def over_tcp(

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from bookie_server.client.message_stream import MessageStream, OpenStream, StreamEndedError
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import add_frames, codec
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import FRAME_SECTIONS_MAX
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status, run_id
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -124,16 +125,26 @@ class WriteStream:
         try:
             self._pump()
             while True:
-                data = await stream.receive()
-                # Only an answer shows that the bookie is there: a connection alone proves nothing.
-                self._lost_since_s = None
-                for reply in add_frames.parse_write_reply(data):
-                    self._answer(reply)
-                self._pump()
+                self._take_replies(await stream.receive(self._take_at_once))
         finally:
             # Before the resends are queued: they are not for a stream that has ended.
             self._stream = None
             stream.close()
+
+    def _take_at_once(self, data: Buffer) -> bool:
+        try:
+            self._take_replies(data)
+        except codec.MalformedFrameError:
+            return False  # and so it ends the stream
+        return True
+
+    def _take_replies(self, data: Buffer) -> None:
+        replies = add_frames.parse_write_reply(data)
+        # Only an answer shows that the bookie is there: a connection alone proves nothing.
+        self._lost_since_s = None
+        for reply in replies:
+            self._answer(reply)
+        self._pump()
 
     def _pump_soon(self) -> None:
         """Send once those who write at this moment have done so: they share a frame."""

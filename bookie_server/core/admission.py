@@ -374,9 +374,10 @@ class Admission:
             records = [MasterKey(ledger_id, master_key), *records]
         self._ticket += 1
         self._ledger_of_ticket[self._ticket] = ledger_id
-        runs = (record.run for record in records if isinstance(record, Add | Replace))
+        runs = [record.run for record in records if isinstance(record, Add | Replace)]
         state.admit(self._ticket, runs)
-        return Persist(self._ticket, ledger_id, tuple(records), (answer,))
+        size_bytes = sum([run.size_bytes for run in runs])
+        return Persist(self._ticket, ledger_id, tuple(records), (answer,), size_bytes)
 
     def _when_settled(self, ledger_id: int, answer: Reply | Compare) -> list[Effect]:
         state = self._unsettled.get(ledger_id)

@@ -51,6 +51,8 @@ class Persist:
     ledger_id: int
     records: tuple[JournalRecord, ...]
     then: tuple[Reply | Compare, ...]
+    size_bytes: int = 0
+    """Journal bytes of its entries; its other records are too few and small to count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,13 @@ def _mode_at_least(free_bytes: int, limits: Limits) -> Mode:
     return Mode.READ_ONLY if free_bytes < limits.read_only_below_bytes else Mode.WRITABLE
 
 
+def _bytes_until_next(free_bytes: int, limits: Limits) -> int:
+    """How much less may be free without another ``_mode_at_least``."""
+    full = limits.full_below_bytes
+    ends = (limits.read_only_below_bytes, full, full // FENCES_SHARE)
+    return free_bytes - max([end for end in ends if end <= free_bytes], default=0)
+
+
 class Space:
     """The bookie's mode; every method is one event. Until the first look there is room."""
 
@@ -119,6 +126,8 @@ class Space:
         self._disks: tuple[Disk, ...] = ()
         self._found_mode = self._mode = Mode.WRITABLE
         """What the last look came to, and what has become of it since."""
+        self._sure_bytes = 0
+        """So much less may be free without another mode."""
         self._has_no_room = False
         self.is_sealed = False
         """Nothing is written at all: the bookie started on a disk that is full."""
@@ -157,9 +166,12 @@ class Space:
     def promise(self, size_bytes: int) -> None:
         """Something was admitted that will be written to a journal and to an entry log."""
         self._admitted_bytes += size_bytes
+        # Of each byte a disk may have to take two.
+        self._sure_bytes -= 2 * size_bytes
         # Promises are counted generously, so they close a part until the next look only.
-        if (free_bytes := self.free_bytes) is not None:
+        if self._sure_bytes < 0 and (free_bytes := self.free_bytes) is not None:
             self._mode = max(self._mode, _mode_at_least(free_bytes, self._limits))
+            self._sure_bytes = _bytes_until_next(free_bytes, self._limits)
 
     def begin_look(self, *, unjournalled_bytes: int, unlogged_bytes: int) -> Look:
         """Note what is promised at this moment, before the disks are asked."""
@@ -171,6 +183,7 @@ class Space:
         if (free_bytes := self.free_bytes) is not None:
             self._found_mode = next_mode(self._found_mode, free_bytes, self._limits)
             self._mode = self._found_mode
+            self._sure_bytes = _bytes_until_next(free_bytes, self._limits)
 
     def on_no_room(self) -> None:
         """A write found no room; so it stays until :meth:`on_room`."""

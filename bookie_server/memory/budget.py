@@ -129,7 +129,7 @@ class MemoryBudget:
 
     def try_take(self, client: str, size_bytes: int) -> bool:
         """See :meth:`Room.try_take`."""
-        if self._waiting or not self._fits(size_bytes):
+        if self._waiting or not self.fits(size_bytes):
             return False
         self.change(client, size_bytes)
         return True
@@ -176,7 +176,8 @@ class MemoryBudget:
         """See :meth:`Room.reclaim`."""
         self._lent.pop(room, None)
 
-    def _fits(self, size_bytes: int) -> bool:
+    def fits(self, size_bytes: int) -> bool:
+        """Whether so much is free, whoever else waits for it."""
         return self.used_bytes + size_bytes <= self.size_bytes_max
 
     def _grant(self) -> None:
@@ -188,7 +189,7 @@ class MemoryBudget:
                 self._forget(client, wait)
                 continue
             # Smaller ones behind it wait, too, or a large one would wait for ever.
-            if not self._fits(wait.size_bytes):
+            if not self.fits(wait.size_bytes):
                 return
             self._forget(client, wait)
             self.change(client, wait.size_bytes)

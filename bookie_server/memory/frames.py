@@ -19,8 +19,9 @@ into a cache that is full by then is this budget at most, however many wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.wire.limits import FRAME_SIZE_MAX
@@ -58,16 +59,23 @@ class Frame:
             self._on_answered()
 
 
+class CacheRoom(Protocol):
+    """Whether there is room in the write cache; it waits for a disk, and never for a budget of frames."""
+
+    @property
+    def has_room(self) -> bool: ...
+    async def wait_for_room(self) -> None: ...
+
+
 class PromisedMemory:
     """What the streams of adds share: memory for frames, of which frames that were announced get a part.
 
     The rest is for frames of one piece, whatever was promised to clients that send nothing.
     """
 
-    def __init__(self, budget: MemoryBudget, wait_for_cache: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, budget: MemoryBudget, cache: CacheRoom) -> None:
         self.budget = budget
-        self.wait_for_cache = wait_for_cache
-        """Returns once the write cache may take another frame; it waits for a disk, and never for this budget."""
+        self.cache = cache
         self.promises = MemoryBudget(budget.size_bytes_max // 2, patience_s=STALLED_AFTER_S)
 
 
@@ -80,7 +88,7 @@ class FramesInProgress:
         self._room = memory.budget.room(client)
         self._promise = memory.promises.room(client)
         self._new_room = partial(memory.budget.room, client)
-        self._wait_for_cache = memory.wait_for_cache
+        self._cache = memory.cache
         self._last_bytes = 0
         self._unanswered = 0
 
@@ -94,15 +102,22 @@ class FramesInProgress:
             await self._room.take(expected_bytes)
         # Where it is not known, the frame may be hours away.
         if size_bytes is not None:
-            await self._wait_for_cache()
+            await self._cache.wait_for_room()
         self._room.lend(self._take_back)
+
+    def try_expect(self, size_bytes: int) -> bool:
+        """As ``expect`` does, where nothing has to be waited for; whether that is so."""
+        if not self._cache.has_room or not self._room.try_take(size_bytes):
+            return False
+        self._room.lend(self._take_back)
+        return True
 
     async def announce(self, size_bytes: int) -> None:
         """Wait for room for all of a frame of which the first piece is here."""
         self._room.release()
         await self._promise.take(size_bytes)
         await self._room.take(size_bytes)
-        await self._wait_for_cache()
+        await self._cache.wait_for_room()
 
     def begin_await(self, give_up: Callable[[], None]) -> None:
         """Have ``give_up`` called if the next piece does not come and others need the room."""
@@ -122,17 +137,29 @@ class FramesInProgress:
     async def arrive(self, size_bytes: int) -> Frame:
         """Account for the frame that was read, once there is room for it."""
         arrived_s = asyncio.get_running_loop().time()
+        if (frame := self.try_arrive(size_bytes, arrived_s)) is not None:
+            return frame
+        # Whoever waits holds nothing, or two could wait for each other.
+        room = self._take_over()
+        room.resize(0)
+        await room.take(size_bytes)
+        return self._frame(room, size_bytes, arrived_s)
+
+    def try_arrive(self, size_bytes: int, arrived_s: float) -> Frame | None:
+        """The frame that was read, which came at ``arrived_s``; ``None``: there is no room for it now."""
+        surplus = size_bytes - self._room.size_bytes
+        # Of a frame that was announced all has room but what its sections cost beside their bytes.
+        if surplus > 0 and not self._promise.size_bytes and not self._budget.fits(surplus):
+            return None
+        return self._frame(self._take_over(), size_bytes, arrived_s)
+
+    def _take_over(self) -> Room:
         room, self._room = self._room, self._new_room()
         room.reclaim()
-        surplus = size_bytes - room.size_bytes
-        # Of a frame that was announced all has room but what its sections cost beside their bytes.
-        is_announced = self._promise.size_bytes > 0
         self._promise.release()
-        fits = self._budget.used_bytes + surplus <= self._budget.size_bytes_max
-        if surplus > 0 and not fits and not is_announced:
-            # Whoever waits holds nothing, or two could wait for each other.
-            room.resize(0)
-            await room.take(size_bytes)
+        return room
+
+    def _frame(self, room: Room, size_bytes: int, arrived_s: float) -> Frame:
         room.resize(size_bytes)
         self._last_bytes = size_bytes
         self._unanswered += 1

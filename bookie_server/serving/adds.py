@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 
 from bookie_server.bookie import Bookie
 from bookie_server.memory.frames import SECTION_OVERHEAD, Frame, FramesInProgress
@@ -30,36 +31,55 @@ REPLIES_MAX = 4_096
 """Most sections answered in one message, which is encoded in one step."""
 ANSWERS_UNSENT_MAX = 1_000
 """Answers to sections that a stream's client has not taken; then no more frames are read from it."""
+SECTIONS_AT_ONCE = 16
+"""Most sections of a frame that is taken in one step."""
 STEP_S = 0.01
 """About the longest that one frame keeps the event loop to itself."""
 _LOGGER = logging.getLogger(__name__)
 
 
-class FrameSource(ABC):
-    """The frames of one client, as a carrier brings them."""
+class AddCarrier(ABC):
+    """One client's frames, and the way back for their answers."""
 
     @abstractmethod
-    async def next(self, in_progress: FramesInProgress) -> Buffer | None:
+    async def next(
+        self, in_progress: FramesInProgress, take_at_once: Callable[[Buffer], bool]
+    ) -> Buffer | None:
         """The next frame, for which room was taken as the carrier can; ``None``: the client has said all.
+
+        Frames of which ``take_at_once`` says that it has taken them need not come this way, which takes
+        turns of the event loop; for those, too, room was taken.
 
         Raises:
             MalformedFrameError: what comes is no frame.
             TimeoutError: the client does not send the rest of a frame, and others need the room.
         """
 
+    @abstractmethod
+    async def send(self, answers: bytes) -> None:
+        """Send a message of answers; returns when the client can be sent the next."""
+
+    @property
+    @abstractmethod
+    def send_now(self) -> Callable[[bytes], None] | None:
+        """What sends a message of answers without a turn of the event loop; ``None``: nothing does, at this moment."""
+
 
 class AddStream:
-    """Serves one client; ``send`` takes an answer and returns when the client can be sent the next."""
+    """Serves one client."""
 
     def __init__(
         self,
         bookie: Bookie,
         in_progress: FramesInProgress,
-        send: Callable[[bytes], Awaitable[None]],
+        carrier: AddCarrier,
+        is_draining: Callable[[], bool],
     ) -> None:
+        """``is_draining``: no more frames are taken."""
         self._bookie = bookie
         self._in_progress = in_progress
-        self._send = send
+        self._carrier = carrier
+        self._is_draining = is_draining
         self._now_s = asyncio.get_running_loop().time
         self._pause_at_s = 0.0
         self._replies: list[SectionReply] = []
@@ -68,9 +88,12 @@ class AddStream:
         """No more frames are taken."""
         self._is_over = False
         """No more answers are sent."""
+        self._is_sending = False
+        self._is_look_due = False
+        """It will be looked for answers to be sent."""
         self._wake, self._taken = asyncio.Event(), asyncio.Event()
 
-    async def serve(self, frames: FrameSource, is_draining: Callable[[], bool]) -> None:
+    async def serve(self) -> None:
         """Take frames until the client has said all, or the bookie drains, and answer what was taken.
 
         Raises:
@@ -82,7 +105,7 @@ class AddStream:
         refusal: RefusedError | None = None
         try:
             try:
-                await self._take_frames(frames, is_draining)
+                await self._take_frames()
             except MalformedFrameError as error:
                 refusal = RefusedError(Reason.MALFORMED, str(error))
             except TimeoutError:
@@ -101,21 +124,34 @@ class AddStream:
             await end_tasks([sender])
 
     async def _send_replies(self) -> None:
-        # One task sends: what becomes answerable while a message is on its way shares the next.
+        # What becomes answerable while a message is on its way shares the next.
         try:
             while self._replies or self._unanswered or not self._is_last:
                 await self._wake.wait()
                 self._wake.clear()
+                self._is_sending = True
                 while ready := self._replies[:REPLIES_MAX]:
                     del self._replies[:REPLIES_MAX]
-                    await self._send(add_frames.encode_write_reply(ready))
+                    await self._carrier.send(add_frames.encode_write_reply(ready))
+                self._is_sending = False
                 self._taken.set()
         finally:
             # The client may be gone: nobody must wait for it to take anything.
             self._is_over = True
             self._taken.set()
 
-    async def _take_frames(self, frames: FrameSource, is_draining: Callable[[], bool]) -> None:
+    def _look_for_replies(self) -> None:
+        """Send what has become answerable: from here where that is all to be done, else by the sending task."""
+        self._is_look_due = False
+        send = None if self._is_sending or self._is_last else self._carrier.send_now
+        if send is None or len(self._replies) > REPLIES_MAX:
+            self._wake.set()
+        elif self._replies and not self._is_over:
+            ready, self._replies = self._replies, []
+            send(add_frames.encode_write_reply(ready))
+            self._taken.set()
+
+    async def _take_frames(self) -> None:
         while True:
             while len(self._replies) > ANSWERS_UNSENT_MAX and not self._is_over:
                 self._taken.clear()
@@ -123,13 +159,13 @@ class AddStream:
             if self._is_over:
                 return
             # In a method of its own, which holds the frame no longer than it takes to admit it.
-            if not await self._take_frame(frames, is_draining):
+            if not await self._take_frame():
                 return
 
-    async def _take_frame(self, frames: FrameSource, is_draining: Callable[[], bool]) -> bool:
+    async def _take_frame(self) -> bool:
         """Wait for the next frame and admit its sections; false: there is none, or it is not wanted."""
         await self._bookie.wait_for_room()
-        data = await frames.next(self._in_progress)
+        data = await self._carrier.next(self._in_progress, self._take_at_once)
         if data is None:
             return False
         self._pause_at_s = self._now_s() + STEP_S
@@ -139,22 +175,42 @@ class AddStream:
         for section in add_frames.sections_of(data):
             sections.append(section)
             await self._pause_if_due()
-        size_bytes = len(data) + SECTION_OVERHEAD * len(sections)
-        frame = await self._in_progress.arrive(size_bytes)
+        frame = await self._in_progress.arrive(_memory_of(data, sections))
         try:
             # The frame is dropped unanswered, even if it has waited for its room until now:
             # its writer sends it again when a bookie is back at this address.
-            if is_draining():
+            if self._is_draining():
                 return False
             for section in sections:
-                frame.hold()
-                self._unanswered += 1
-                answer = partial(self._answer, frame, section)
-                self._bookie.add(section, answer, self._in_progress.client)
+                self._admit(frame, section)
                 await self._pause_if_due()
         finally:
             frame.let_go()
         return True
+
+    def _take_at_once(self, data: Buffer) -> bool:
+        """Admit a frame that needs nothing to be waited for; false: it is not for here, and nothing was done."""
+        if self._is_draining() or self._is_over or len(self._replies) > ANSWERS_UNSENT_MAX:
+            return False
+        try:
+            sections = list(islice(add_frames.sections_of(data), SECTIONS_AT_ONCE + 1))
+        except MalformedFrameError:
+            return False
+        if len(sections) > SECTIONS_AT_ONCE:
+            return False
+        frame = self._in_progress.try_arrive(_memory_of(data, sections), self._now_s())
+        if frame is None:
+            return False
+        for section in sections:
+            self._admit(frame, section)
+        frame.let_go()
+        return True
+
+    def _admit(self, frame: Frame, section: Section) -> None:
+        frame.hold()
+        self._unanswered += 1
+        answer = partial(self._answer, frame, section)
+        self._bookie.add(section, answer, self._in_progress.client)
 
     async def _pause_if_due(self) -> None:
         """Serve others in between: a frame may have thousands of sections."""
@@ -167,7 +223,9 @@ class AddStream:
         self._count(section, status, self._now_s() - frame.arrived_s)
         frame.let_go()
         self._replies.append(section.reply(status))
-        self._wake.set()
+        if not self._is_look_due:
+            self._is_look_due = True
+            self._bookie.call_when_answered(self._look_for_replies)
 
     def _count(self, section: Section, status: Status, seconds: float) -> None:
         measures = self._bookie.measures
@@ -182,3 +240,8 @@ class AddStream:
             _LOGGER.debug(
                 "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * seconds
             )
+
+
+def _memory_of(data: Buffer, sections: Sequence[Section]) -> int:
+    """Bytes that a frame takes until it is answered, about."""
+    return len(data) + SECTION_OVERHEAD * len(sections)

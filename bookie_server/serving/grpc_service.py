@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,10 @@ import grpc.aio
 from bookie_server.memory.budget import Room
 from bookie_server.memory.connections import Connections
 from bookie_server.memory.frames import FramesInProgress
-from bookie_server.serving.adds import FrameSource
+from bookie_server.serving.adds import AddCarrier
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.service import BookieService
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.envelope import Reason
 from bookie_server.wire.limits import FRAME_SIZE_MAX, PIECE_SIZE_MAX
@@ -68,9 +69,8 @@ class GrpcService:
         )
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
-        source = _FramesOfCall(aiter(frames))
         try:
-            await self._service.serve_adds(context.peer(), source, context.write)
+            await self._service.serve_adds(context.peer(), _AddCall(aiter(frames), context.write))
         except RefusedError as refused:
             await _abort(context, refused)
 
@@ -115,13 +115,23 @@ class GrpcService:
         return reply
 
 
-class _FramesOfCall(FrameSource):
-    """The frames of one call; larger ones come in pieces."""
+class _AddCall(AddCarrier):
+    """One call; larger frames come in pieces."""
 
-    def __init__(self, unread: AsyncIterator[bytes]) -> None:
+    send_now = None  # a call is written to by coroutines only
+
+    def __init__(
+        self, unread: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         self._unread = unread
+        self._write = write
 
-    async def next(self, in_progress: FramesInProgress) -> bytes | None:
+    async def send(self, answers: bytes) -> None:
+        await self._write(answers)
+
+    async def next(
+        self, in_progress: FramesInProgress, take_at_once: Callable[[Buffer], bool]
+    ) -> bytes | None:
         await in_progress.expect()
         data = await anext(self._unread, None)
         if data is not None and is_piece(data):

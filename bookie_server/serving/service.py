@@ -14,7 +14,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.frames import FramesInProgress, PromisedMemory
 from bookie_server.memory.slots import Slots
-from bookie_server.serving.adds import AddStream, FrameSource
+from bookie_server.serving.adds import AddCarrier, AddStream
 from bookie_server.serving.reads import COPIES_OF_REPLY, READS_IN_FLIGHT_MAX, Reads, SendReply
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.wire import codec
@@ -31,7 +31,7 @@ class BookieService:
 
     def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
         self.identity = identity
-        self.memory = PromisedMemory(bookie.adds_in_progress, bookie.wait_for_room)
+        self.memory = PromisedMemory(bookie.adds_in_progress, bookie)
         self.is_draining = False
         """Set when the bookie stops: no more frames are taken from streams."""
         self._bookie = bookie
@@ -44,17 +44,16 @@ class BookieService:
             Method.LIST_ENTRIES: self._list_entries,
         }
 
-    async def serve_adds(
-        self, client: str, frames: FrameSource, send: Callable[[bytes], Awaitable[None]]
-    ) -> None:
+    async def serve_adds(self, client: str, carrier: AddCarrier) -> None:
         """Serve a stream of adds to its end.
 
         Raises:
             RefusedError: it is ended from here, and the carrier tells the client why.
         """
-        stream = AddStream(self._bookie, FramesInProgress(self.memory, client), send)
+        in_progress = FramesInProgress(self.memory, client)
+        stream = AddStream(self._bookie, in_progress, carrier, lambda: self.is_draining)
         try:
-            await stream.serve(frames, lambda: self.is_draining)
+            await stream.serve()
         except RefusedError as refused:
             self._count(refused)
             raise

@@ -14,14 +14,13 @@ from contextlib import suppress
 from functools import partial
 
 from bookie_server.carrier.byte_stream import ByteStream
-from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
+from bookie_server.carrier.connection import Connection, ConnectionEndedError
 from bookie_server.carrier.sockets import SocketStream
 from bookie_server.memory.budget import Room
-from bookie_server.memory.frames import FramesInProgress
-from bookie_server.serving.adds import FrameSource
 from bookie_server.serving.noted import Noted
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.service import BookieService
+from bookie_server.serving.socket_adds import AddConnection
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.envelope import (
     METHODS,
@@ -35,7 +34,6 @@ from bookie_server.wire.envelope import (
     encode_hello,
     parse_hello,
 )
-from bookie_server.wire.limits import PIECE_SIZE_MIN, USUAL_SIZE_MAX
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
 
 HELLO_WITHIN_S = 10.0
@@ -109,9 +107,7 @@ class SocketService:
         if hello is None:
             return
         if hello.purpose is Purpose.ADDS:
-            send = partial(_send_answers, connection)
-            frames = _FramesOfConnection(connection)
-            await self._service.serve_adds(connection.peer, frames, send)
+            await self._service.serve_adds(connection.peer, AddConnection(connection))
         elif hello.purpose is Purpose.REQUESTS:
             await _Requests(self._service, connection).serve()
         else:
@@ -148,32 +144,6 @@ class SocketService:
         with suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_WITHIN_S):
                 await connection.discard_all()
-
-
-class _FramesOfConnection(FrameSource):
-    """The frames of one connection; each comes whole, its size in front of it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def next(self, in_progress: FramesInProgress) -> memoryview | None:
-        head = await self._connection.receive_head()
-        if head is None:
-            return None
-        if head.kind is not Kind.FRAME:
-            raise MalformedFrameError(f"a {head.kind.name} among adds")
-        # Usual ones are free of what others announce and do not send.
-        if head.size_bytes <= USUAL_SIZE_MAX:
-            await in_progress.expect(head.size_bytes)
-            return await self._connection.receive_body(head.size_bytes)
-        await in_progress.announce(head.size_bytes)
-        frame = new_body(head.size_bytes)
-        async with asyncio.timeout(None) as limit:
-            for begin in range(0, len(frame), PIECE_SIZE_MIN):
-                in_progress.begin_await(partial(limit.reschedule, 0))
-                await self._connection.fill(frame[begin : begin + PIECE_SIZE_MIN])
-                in_progress.end_await()
-        return frame
 
 
 class _Requests:
@@ -278,8 +248,3 @@ class _Requests:
             "disconnected: it keeps room that others wait for. peer=%s", self._connection.peer
         )
         self._connection.close()
-
-
-async def _send_answers(connection: Connection, answers: bytes) -> None:
-    connection.send(Kind.WRITE_REPLY, (answers,))
-    await connection.drain()

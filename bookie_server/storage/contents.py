@@ -358,9 +358,17 @@ class Contents:
         """The highest entry id stored of the ledger, ``None`` when there is none."""
         if ledger_id not in self.ledgers:
             return None
-        ends = [each.last_entry(ledger_id) for each in self._caches]
-        ends += [rows.last_entry for index in self._indexes if (rows := index.rows.get(ledger_id))]
-        return max((end for end in ends if end is not None), default=None)
+        last: int | None = None
+        # Without a list or a generator: each add asks twice.
+        for cache in self._caches:
+            runs = cache.ledgers.get(ledger_id)
+            if runs is not None and (last is None or runs.last_entry > last):
+                last = runs.last_entry
+        for index in self._indexes:
+            rows = index.rows.get(ledger_id)
+            if rows and (last is None or rows.last_entry > last):
+                last = rows.last_entry
+        return last
 
     def entry_ids(self, ledger_id: int, first: int = 0) -> Iterator[Sequence[int]]:
         """All stored ids from ``first`` on: ascending sequences, one behind the other."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 
 from bookie_server.wire import bookie_pb2 as pb
@@ -21,6 +23,8 @@ from bookie_server.wire.record import MalformedRecordsError, parse_run
 from bookkeeper_metadata.model import DigestType
 
 _SECTION = struct.Struct(">II")
+_KNOWN_MAX, _KNOWN_SIZE_MAX = 1_024, 256
+"""Headers that are kept as they were parsed, and their largest: a writer's sections have one, again and again."""
 _SECTION_KEY = attrgetter("ledger_id", "first_entry", "last_entry", "is_recovery")
 
 
@@ -69,7 +73,7 @@ def sections_of(frame: Buffer) -> Iterator[Section]:
         body = offset + _SECTION.size + header_size
         if header_size > HEADER_SIZE_MAX or records_size > end - body:
             raise MalformedFrameError(f"a section at {offset} that exceeds its frame")
-        header = parse_message(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
+        header = _parse_header(bytes(view[offset + _SECTION.size : body]))
         offset = body + records_size
         # A view of the frame, not a copy: records are kept and written as they came.
         yield _section(header, view[body:offset])
@@ -100,20 +104,41 @@ def parse_write_reply(data: Buffer) -> list[SectionReply]:
     ]
 
 
-def _section(header: pb.SectionHeader, records: memoryview) -> Section:
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A section's header; nobody looks at the digest type where there is a defect."""
+
+    ledger_id: int
+    master_key: bytes
+    is_recovery: bool
+    digest_type: DigestType
+    defect: str
+
+
+def _parse_header(data: bytes) -> _Header:
+    return _known_header(data) if len(data) <= _KNOWN_SIZE_MAX else _known_header.__wrapped__(data)
+
+
+@lru_cache(maxsize=_KNOWN_MAX)
+def _known_header(data: bytes) -> _Header:
+    header = parse_message(pb.SectionHeader(), data)
+    defect = defect_of("SectionHeader", header)
+    digest_type = DigestType.DUMMY if defect else DigestType(header.digest_type)
+    return _Header(header.ledger_id, header.master_key, header.is_recovery, digest_type, defect)
+
+
+def _section(header: _Header, records: memoryview) -> Section:
     try:
         run = parse_run(records, limits.RUN_ENTRIES_MAX)
     except MalformedRecordsError as cause:
         raise MalformedFrameError(str(cause)) from cause
-    defect = defect_of("SectionHeader", header)
+    defect = header.defect
     # Key and fence are checked for the header's ledger, the records go to their own: they must be
     # the same. A negative entry id would be a record of a ledger's state in the journal.
     if run.ledger_id != header.ledger_id or run.first_entry < 0:
         defect = f"records of ledger {run.ledger_id} from entry {run.first_entry} on"
     if run.last_entry - run.first_entry >= limits.ID_SPAN_MAX:
         defect = f"entries {run.first_entry} to {run.last_entry} in one section"
-    # Nobody looks at the type where there is a defect.
-    digest_type = DigestType.DUMMY if defect else DigestType(header.digest_type)
     return Section(
-        header.ledger_id, header.master_key, header.is_recovery, digest_type, run, defect
+        header.ledger_id, header.master_key, header.is_recovery, header.digest_type, run, defect
     )

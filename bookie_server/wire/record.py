@@ -336,10 +336,7 @@ def run_verifies(run: Run, digest: Digest) -> bool:
 
 def first_unverified(run: Run, digest: Digest) -> int | None:
     """Index of the first record whose digest does not match; ``None`` when all do."""
-    for index, (header, stored, payload) in enumerate(split_records(run, digest.size)):
-        if not digest.verifies(header, stored, payload):
-            return index
-    return None
+    return digest.first_unverified(split_records(run, digest.size))
 
 
 def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Buffer]]:
@@ -351,9 +348,16 @@ def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Bu
         payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size
         if 0 <= payload_size < _SHARED_FROM:
             # Records of one size: one layout takes them all apart, with no arithmetic for each.
-            layout = struct.Struct(f">4x{HEADER_SIZE}s{digest_size}s{payload_size}s")
-            yield from layout.iter_unpack(run.data)
-            return
+            return _parts_of_record(digest_size, payload_size).iter_unpack(run.data)
+    return _split_each(run, digest_size)
+
+
+@lru_cache(maxsize=_LAYOUTS_MAX)
+def _parts_of_record(digest_size: int, payload_size: int) -> struct.Struct:
+    return struct.Struct(f">4x{HEADER_SIZE}s{digest_size}s{payload_size}s")
+
+
+def _split_each(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Buffer]]:
     data = memoryview(run.data)
     for index, offset in enumerate(run.offsets):
         at = offset + RECORD_OVERHEAD

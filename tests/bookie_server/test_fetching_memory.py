@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from bookie_server import bookie as bookie_module
 from bookie_server.bookie import Bookie
-from bookie_server.reads import duplicates
+from bookie_server.reads import comparisons, duplicates
 from bookie_server.wire.messages import ReadRequest, Status
 from bookie_server.wire.record import parse_run
 from tests.doubles.records import add, section
@@ -125,7 +124,7 @@ async def test_of_thousands_of_small_duplicates_few_are_compared_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What each is planned with is in no budget: 22,000 of them took 350 MB."""
-    monkeypatch.setattr(bookie_module, "_COMPARISONS_AT_ONCE", 4)
+    monkeypatch.setattr(comparisons, "COMPARISONS_AT_ONCE", 4)
     count = 40
     async with running_bookie(tmp_path, reads_in_progress_bytes_max=8 * MIB) as bookie:
         budget = bookie.reads_in_progress
@@ -169,6 +168,6 @@ async def test_a_duplicate_waits_for_no_other_clients_thousands(tmp_path: Path) 
         await honest.wait()
 
         # Those that were granted room before it, two for each slot at most.
-        assert answered.index("honest") < 2 * bookie_module._COMPARISONS_AT_ONCE
+        assert answered.index("honest") < 2 * comparisons.COMPARISONS_AT_ONCE
         await until(lambda: len(answered) == KIB + 1)
         assert bookie.reads_in_progress.used_bytes == 0

@@ -196,7 +196,9 @@ async def test_others_are_served_between_the_sections_of_a_frame(
     assert await asyncio.gather(*answers) == [Status.OK] * 20
 
     counting.cancel()
-    assert len(turns_of_adds) == len(turns_of_parsing) == 20
+    assert len(turns_of_adds) == 20
+    # A few may have been looked at before, to see whether the frame has only those.
+    assert len(turns_of_parsing) in (20, 21)
 
 
 async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(

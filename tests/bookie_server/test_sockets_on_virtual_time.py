@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
@@ -16,6 +17,7 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.taking import receive_untaken
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import SocketBookieClient
 from bookie_server.core.effects import ReplyTo
@@ -23,7 +25,7 @@ from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.observing.measures import BookieMeasures
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
-from bookie_server.wire.envelope import Kind
+from bookie_server.wire.envelope import Head, Kind, encode_head
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -35,7 +37,7 @@ from bookie_server.wire.messages import (
     Status,
     StoredReply,
 )
-from tests.doubles.byte_streams import GIVES_UP_S, SimStream, connected
+from tests.doubles.byte_streams import GIVES_UP_S, SimStream, connected, send_all
 from tests.doubles.records import encoded_section, records
 from tests.simulation.kit.loop import SimLoop
 
@@ -67,6 +69,13 @@ class Shelf:
     measures: BookieMeasures = field(default_factory=BookieMeasures)
     stored: dict[int, bytes] = field(default_factory=dict)
     """Records by entry id."""
+
+    @property
+    def has_room(self) -> bool:
+        return self.random.random() < 0.7
+
+    def call_when_answered(self, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(self.random.choice((0, 0, 0.01)), call)
 
     async def wait_for_room(self) -> None:
         await asyncio.sleep(self.random.choice((0, 0, 0.01)))
@@ -142,15 +151,19 @@ class Scene:
         await self.service.stop()
 
 
-async def breaks_off_in_a_message(how: str) -> None:
+async def breaks_off_in_a_message(how: str, *, at_once: bool) -> None:
     """What had come of it stayed in memory until Python looked for cycles: a frame of each client that went."""
     ours, theirs = connected(Random(0))
     sender, receiver = Connection(ours), Connection(theirs)
-    body = np.empty(MESSAGE_SIZE, np.uint8)
-    is_there = weakref.ref(body)
-    filling = asyncio.create_task(receiver.fill(body.data))
-    del body
-    sender.send(Kind.FRAME, (bytes(MESSAGE_SIZE // 2),))
+    memory: list[np.ndarray] = [np.empty(MESSAGE_SIZE, np.uint8)]
+    is_there = weakref.ref(memory[0])
+    if at_once:
+        taking = receive_untaken(receiver, lambda head: memory.pop().data, lambda body: True)
+        filling: asyncio.Task[object] = asyncio.create_task(taking)
+        await send_all(ours, encode_head(Head(Kind.FRAME, MESSAGE_SIZE)) + bytes(MESSAGE_SIZE // 2))
+    else:
+        filling = asyncio.create_task(receiver.fill(memory.pop().data))
+        sender.send(Kind.FRAME, (bytes(MESSAGE_SIZE // 2),))
     await asyncio.sleep(1)
     if how == "closed":
         receiver.close()
@@ -242,10 +255,11 @@ def test_a_request_has_one_sound_answer_whatever_becomes_of_its_connection(part:
         run(requests_have_sound_answers(seed))
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at_once", "by_a_task"])
 @pytest.mark.parametrize("how", ["closed", "ended", "broken"])
-def test_what_came_of_a_message_is_let_go_with_its_connection(how: str) -> None:
+def test_what_came_of_a_message_is_let_go_with_its_connection(how: str, at_once: bool) -> None:
     gc.disable()
     try:
-        run(breaks_off_in_a_message(how))
+        run(breaks_off_in_a_message(how, at_once=at_once))
     finally:
         gc.enable()

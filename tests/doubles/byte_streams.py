@@ -133,3 +133,10 @@ def connected(random: Random) -> tuple[SimStream, SimStream]:
 def connect_ends(one: SimStream, other: SimStream) -> None:
     """From now on each hears the other."""
     one._other, other._other = other, one
+
+
+async def send_all(stream: SimStream, data: bytes) -> None:
+    """Send bytes as they are; returns when the stream has taken all of them."""
+    while data:
+        data = data[stream.send((data,)) :]
+        await asyncio.sleep(DELAY_S_MAX)

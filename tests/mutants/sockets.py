@@ -6,7 +6,9 @@ from bookie_server.carrier.connection import Connection
 from bookie_server.client.grpc_client import WriteCall
 from bookie_server.client.request_stream import RequestStream
 from bookie_server.client.write_stream import WriteStream
-from bookie_server.serving.socket_service import SocketService, _FramesOfConnection, _Requests
+from bookie_server.serving import socket_adds
+from bookie_server.serving.socket_adds import AddConnection
+from bookie_server.serving.socket_service import SocketService, _Requests
 from tests.mutants.planting import DirectedMutants
 
 _VIRTUAL = "tests/bookie_server/test_sockets_on_virtual_time.py"
@@ -62,7 +64,9 @@ mutant(
     "a small frame waits for room that others announce and do not fill",
     _MEMORY,
     "test_small_frames_wait_for_no_frame_that_others_announce",
-).edit(_FramesOfConnection.next, {"if head.size_bytes <= USUAL_SIZE_MAX:": "if False:"})
+).edit(AddConnection.next, {"if head.size_bytes <= USUAL_SIZE_MAX:": "if False:"}).edit(
+    socket_adds._memory_for, {"head.size_bytes <= USUAL_SIZE_MAX": "False"}
+)
 mutant(
     "fence_behind_reads",
     "a fence waits until reads of the same client have been begun",

@@ -304,7 +304,7 @@ def test_a_stream_is_closed_whatever_its_call_says_of_it() -> None:
     async def main() -> None:
         call = Stuck()
         opened = WriteCall(call)
-        reading = asyncio.ensure_future(opened.receive())
+        reading = asyncio.ensure_future(opened.receive(lambda _: False))
         await asyncio.sleep(0)
         opened.close()
         with pytest.raises(StreamEndedError):

@@ -19,8 +19,21 @@ NEVER_S = 3_600.0
 MIB = 1024 * 1024
 
 
-async def pass_turn() -> None:
-    await pass_turns(1)
+class Cache(asyncio.Event):
+    """A write cache that has room as long as the event is set, and says so a turn later."""
+
+    def __init__(self, *, has_room: bool = True) -> None:
+        super().__init__()
+        if has_room:
+            self.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self.is_set()
+
+    async def wait_for_room(self) -> None:
+        await pass_turns(1)
+        await self.wait()
 
 
 async def taken(budget: MemoryBudget, client: str, size_bytes: int) -> Room:
@@ -159,7 +172,7 @@ async def test_who_waits_for_himself_only_keeps_what_was_lent() -> None:
 
 async def test_a_frame_is_in_progress_until_its_last_section_is_answered() -> None:
     budget = MemoryBudget(4 * FRAME_SIZE_MAX, patience_s=NEVER_S)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     frames = FramesInProgress(memory, "a")
     await frames.expect()
     assert budget.used_bytes == EXPECTED_MIN
@@ -182,7 +195,7 @@ async def test_a_frame_is_in_progress_until_its_last_section_is_answered() -> No
 async def test_idle_streams_keep_nobody_waiting() -> None:
     """Idle ones took room for the largest frame in turn, and frames that were there stood behind them."""
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     streams = [FramesInProgress(memory, str(number)) for number in range(200)]
     for stream in streams:
         await stream.expect()
@@ -195,7 +208,7 @@ async def test_idle_streams_keep_nobody_waiting() -> None:
 async def test_frames_that_come_all_at_once_wait_for_room_and_none_is_refused() -> None:
     """Two hundred writers with a MiB each, all at once: some were told that the bookie is away."""
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.001)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     streams = [FramesInProgress(memory, str(number)) for number in range(40)]
     for stream in streams:
         await stream.expect()
@@ -216,7 +229,7 @@ async def test_frames_that_come_all_at_once_wait_for_room_and_none_is_refused() 
 
 async def test_a_frame_larger_than_the_budget_is_served_alone() -> None:
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=NEVER_S)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     stream = FramesInProgress(memory, "a")
     await stream.expect()
 
@@ -235,12 +248,8 @@ async def announced(stream: FramesInProgress, size_bytes: int) -> None:
 async def test_a_frame_of_known_size_is_read_once_it_has_room_and_the_cache_has(how: str) -> None:
     """It had looked at the cache before it waited for its room, and the others filled that meanwhile."""
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=NEVER_S)
-    cache = asyncio.Event()
-
-    async def wait_for_cache() -> None:
-        await cache.wait()
-
-    stream = FramesInProgress(PromisedMemory(budget, wait_for_cache), "a")
+    cache = Cache(has_room=False)
+    stream = FramesInProgress(PromisedMemory(budget, cache), "a")
     begin = stream.announce if how == "announced" else stream.expect
     with await taken(budget, "other", FRAME_SIZE_MAX):
         cache.set()
@@ -259,7 +268,7 @@ async def test_a_frame_of_known_size_is_read_once_it_has_room_and_the_cache_has(
 async def test_announced_frames_leave_a_part_of_the_room_to_others() -> None:
     """Whoever announces much and sends nothing stands in the way of such as himself only."""
     budget = MemoryBudget(32 * MIB, patience_s=NEVER_S)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     streams = [FramesInProgress(memory, f"greedy {number}") for number in range(10)]
     tasks = [asyncio.create_task(announced(stream, FRAME_SIZE_MAX)) for stream in streams]
     await pass_turns(5)
@@ -285,7 +294,7 @@ async def test_who_announces_and_does_not_send_is_given_up_only_while_others_wai
 ) -> None:
     monkeypatch.setattr(frames_module, "STALLED_AFTER_S", 0.01)
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     stalled, other = FramesInProgress(memory, "stalled"), FramesInProgress(memory, "other")
     given_up: list[str] = []
 
@@ -307,7 +316,7 @@ async def test_a_stream_that_goes_on_is_not_given_up(monkeypatch: pytest.MonkeyP
     """Each piece starts the time anew, and with the last one it ends."""
     monkeypatch.setattr(frames_module, "STALLED_AFTER_S", NEVER_S)
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
-    memory = PromisedMemory(budget, pass_turn)
+    memory = PromisedMemory(budget, Cache())
     busy, other = FramesInProgress(memory, "busy"), FramesInProgress(memory, "other")
     given_up: list[str] = []
     await announced(busy, FRAME_SIZE_MAX)

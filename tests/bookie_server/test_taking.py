@@ -1,0 +1,193 @@
+"""Messages taken where they come: which are, which are left to the task, and what ends a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from random import Random
+
+import pytest
+
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
+from bookie_server.carrier.taking import receive_untaken
+from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.envelope import Head, Kind, encode_head
+from tests.doubles.byte_streams import SimStream, connected, send_all
+from tests.simulation.kit.loop import SimLoop
+
+LONG_S = 60.0
+
+
+def run(main: Coroutine[None, None, None]) -> list[object]:
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(main)
+        loop = runner.get_loop()
+        assert isinstance(loop, SimLoop)
+        return list(loop.failures)
+
+
+def message(kind: Kind, body: bytes) -> bytes:
+    return encode_head(Head(kind, len(body))) + body
+
+
+class Scene:
+    """A peer that sends, and whoever receives at the other end."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.peer: SimStream
+        self.peer, theirs = connected(Random(seed))
+        self.connection = Connection(theirs)
+        self.taken: list[bytes] = []
+
+    def memory_for(self, head: Head) -> memoryview | None:
+        return new_body(head.size_bytes) if head.kind is Kind.FRAME else None
+
+    def take(self, body: memoryview) -> bool:
+        if bytes(body).startswith(b"not"):
+            return False
+        self.taken.append(bytes(body))
+        return True
+
+    async def next(self) -> tuple[Head, memoryview | None] | None:
+        return await receive_untaken(self.connection, self.memory_for, self.take)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_message_is_taken_once_in_its_place(seed: int) -> None:
+    async def main() -> None:
+        scene, random = Scene(seed), Random(seed)
+        bodies = [
+            random.choice((b"", b"not ")) + bytes([each]) * random.choice((1, 70, 40_000))
+            for each in range(60)
+        ]
+
+        async def receive() -> None:
+            while (found := await scene.next()) is not None:
+                head, body = found
+                assert body is not None
+                assert head == Head(Kind.FRAME, len(body))
+                scene.taken.append(bytes(body))
+
+        receiving = asyncio.create_task(receive())
+        await send_all(scene.peer, b"".join(message(Kind.FRAME, body) for body in bodies))
+        scene.peer.close()
+        async with asyncio.timeout(LONG_S):
+            await receiving
+        assert scene.taken == bodies
+
+    assert run(main()) == []
+
+
+def test_a_message_for_which_there_is_no_memory_is_left_to_the_task_with_its_body_unread() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await send_all(scene.peer, message(Kind.FRAME, b"one") + message(Kind.HELLO, b"two"))
+        assert await scene.next() == (Head(Kind.HELLO, 3), None)
+        assert bytes(await scene.connection.receive_body(3)) == b"two"
+        assert scene.taken == [b"one"]
+
+    assert run(main()) == []
+
+
+def test_an_empty_body_is_left_to_the_task() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await send_all(scene.peer, message(Kind.FRAME, b"") + message(Kind.FRAME, b"one"))
+        assert await scene.next() == (Head(Kind.FRAME, 0), None)
+
+    assert run(main()) == []
+
+
+@pytest.mark.parametrize("cut", [1, 15, 16, 17, 20])
+def test_a_peer_may_end_it_in_front_of_a_head_only(cut: int) -> None:
+    async def main() -> None:
+        scene = Scene()
+        second = message(Kind.FRAME, b"second")
+        await send_all(scene.peer, message(Kind.FRAME, b"first") + second[:cut])
+        scene.peer.close()
+        with pytest.raises(ConnectionEndedError, match="in the middle of a message"):
+            await scene.next()
+        assert scene.taken == [b"first"]
+
+    assert run(main()) == []
+
+
+def test_what_is_no_head_is_told_to_the_task() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await send_all(scene.peer, message(Kind.FRAME, b"first") + bytes(16))
+        with pytest.raises(MalformedFrameError):
+            await scene.next()
+        assert scene.taken == [b"first"]
+
+    assert run(main()) == []
+
+
+@pytest.mark.parametrize("where", ["memory_for", "take"])
+def test_a_defect_ends_the_connection_and_nobody_waits_for_ever(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def defective(_: object) -> bool:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        scene = Scene()
+        monkeypatch.setattr(scene, where, defective)
+        sending = asyncio.create_task(send_all(scene.peer, message(Kind.FRAME, b"first")))
+        with pytest.raises(ConnectionEndedError, match="a defect here"):
+            async with asyncio.timeout(LONG_S):
+                await scene.next()
+        sending.cancel()
+
+    with caplog.at_level(logging.ERROR):
+        assert run(main()) == []
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_who_takes_may_close_the_connection() -> None:
+    async def main() -> None:
+        scene = Scene()
+
+        def take(_: memoryview) -> bool:
+            scene.connection.close()
+            return True
+
+        await send_all(scene.peer, message(Kind.FRAME, b"first"))
+        with pytest.raises(ConnectionEndedError, match="closed"):
+            await receive_untaken(scene.connection, scene.memory_for, take)
+
+    assert run(main()) == []
+
+
+def test_others_run_while_messages_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if each message took longer than a step may.
+    monkeypatch.setattr("bookie_server.carrier.connection.STEP_S", -1.0)
+
+    async def main() -> None:
+        scene = Scene()
+        turns_of_takes: set[int] = set()
+        turn = 0
+
+        def take(_: memoryview) -> bool:
+            turns_of_takes.add(turn)
+            return True
+
+        async def count_turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        data = b"".join(message(Kind.FRAME, b"x") for _ in range(50))
+        await send_all(scene.peer, data)
+        await asyncio.sleep(LONG_S)
+        counting = asyncio.create_task(count_turns())
+        taking = asyncio.create_task(receive_untaken(scene.connection, scene.memory_for, take))
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+        counting.cancel()
+        taking.cancel()
+        assert len(turns_of_takes) == 50
+
+    assert run(main()) == []
