@@ -96,7 +96,7 @@ def p10_optimize_beside(seconds: float) -> list[Figure]:
 
 def _optimize(uri: str) -> subprocess.Popen[bytes]:
     script = Path(sys.executable).with_name("bookkeeper")
-    command = [script, "logs", "optimize", "small", "--metadata-service-uri", uri]
+    command = [str(script), "logs", "optimize", "small", "--metadata-service-uri", uri]
     return subprocess.Popen([*command, "--bytes-per-second", str(1024 * MIB // COPIES // 60)])
 
 

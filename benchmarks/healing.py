@@ -200,6 +200,7 @@ def _scrape() -> Figure:
     with LocalCluster(bookies=1) as cluster:
         (bookie,) = cluster.bookies
         assert bookie.pid is not None
+        size_bytes = 0
         before_s, begun_s = process_cpu_s(bookie.pid), time.perf_counter()
         for _ in range(SCRAPES):
             with urllib.request.urlopen(f"{bookie.http_address}/metrics") as answer:

@@ -53,7 +53,7 @@ def p10_optimize(seconds: float) -> list[Figure]:
         for number in range(batches):
             _commit(uri, SMALL, number, [_rows(number, part) for part in range(PARTITIONS)])
         taken_s = time.perf_counter() - began
-        requests = (_requests(cluster) - requests) / batches
+        requests_a_batch = (_requests(cluster) - requests) / batches
         whole = [
             [batch for number in range(batches) for batch in _rows(number, part)]
             for part in range(PARTITIONS)
@@ -64,7 +64,7 @@ def p10_optimize(seconds: float) -> list[Figure]:
         rewrite_s, report = _optimize(uri)
         after = _scan(spark, uri, SMALL, rows)
     notes = {
-        "zookeeper_requests_a_batch": requests,
+        "zookeeper_requests_a_batch": requests_a_batch,
         "ms_a_batch": 1000 * taken_s / batches,
         "ledgers": report.ranges_before,
         "ledgers_after": report.ranges_after,

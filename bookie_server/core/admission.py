@@ -34,7 +34,7 @@ from bookie_server.core.records import (
 )
 from bookie_server.core.same_entries import conflicts_with_any, without_ids_of
 from bookie_server.core.space import Mode
-from bookie_server.wire.digest import HmacDigest, keyless_digest
+from bookie_server.wire.digest import HmacDigest, keyless_digest, size_of
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
     RECORD_OVERHEAD,
@@ -139,8 +139,7 @@ class Admission:
         pending = self._pending_near(
             section.ledger_id, section.run.first_entry, section.run.last_entry
         )
-        digest = keyless_digest(section.digest_type)
-        digest_size = HmacDigest.size if digest is None else digest.size
+        digest_size = size_of(section.digest_type)
         # A writer that never had its answer sends the same bytes again. What is stored is not
         # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)
@@ -376,8 +375,8 @@ class Admission:
         self._ledger_of_ticket[self._ticket] = ledger_id
         runs = [record.run for record in records if isinstance(record, Add | Replace)]
         state.admit(self._ticket, runs)
-        size_bytes = sum([run.size_bytes for run in runs])
-        return Persist(self._ticket, ledger_id, tuple(records), (answer,), size_bytes)
+        size = sum([run.size_bytes for run in runs])
+        return Persist(self._ticket, ledger_id, tuple(records), (answer,), size)
 
     def _when_settled(self, ledger_id: int, answer: Reply | Compare) -> list[Effect]:
         state = self._unsettled.get(ledger_id)

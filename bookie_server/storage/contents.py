@@ -35,7 +35,7 @@ from bookie_server.storage.journal.journal_file import JournalPosition
 from bookie_server.storage.logs.write_cache import WriteCache, detached
 from bookie_server.storage.placement import Placement
 from bookie_server.storage.read_plan import ReadPlan, plan_of
-from bookie_server.storage.stored import Stored, stored_in
+from bookie_server.storage.stored import Stored, last_stored, stored_in
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -358,17 +358,7 @@ class Contents:
         """The highest entry id stored of the ledger, ``None`` when there is none."""
         if ledger_id not in self.ledgers:
             return None
-        last: int | None = None
-        # Without a list or a generator: each add asks twice.
-        for cache in self._caches:
-            runs = cache.ledgers.get(ledger_id)
-            if runs is not None and (last is None or runs.last_entry > last):
-                last = runs.last_entry
-        for index in self._indexes:
-            rows = index.rows.get(ledger_id)
-            if rows and (last is None or rows.last_entry > last):
-                last = rows.last_entry
-        return last
+        return last_stored(self._caches, self._indexes, ledger_id)
 
     def entry_ids(self, ledger_id: int, first: int = 0) -> Iterator[Sequence[int]]:
         """All stored ids from ``first`` on: ascending sequences, one behind the other."""

@@ -55,6 +55,23 @@ def stored_in(
     return merge_stored(sources) if len(sources) != 1 else sources[0]
 
 
+def last_stored(
+    caches: Iterable[WriteCache], indexes: Iterable[DirectoryIndex], ledger_id: int
+) -> int | None:
+    """The highest id of the ledger that is stored in these places; ``None`` when there is none."""
+    last: int | None = None
+    # Without a list or a generator: each add asks twice.
+    for cache in caches:
+        runs = cache.ledgers.get(ledger_id)
+        if runs is not None and (last is None or runs.last_entry > last):
+            last = runs.last_entry
+    for index in indexes:
+        rows = index.rows.get(ledger_id)
+        if rows and (last is None or rows.last_entry > last):
+            last = rows.last_entry
+    return last
+
+
 def clipped(
     places: Iterable[Run | Row], first: int, last: int, directory: str = ""
 ) -> Iterator[Stored]:

@@ -140,6 +140,14 @@ def digest_for(digest_type: DigestType, password: bytes) -> Digest:
             return DummyDigest()
 
 
+def size_of(digest_type: DigestType) -> int:
+    """Bytes that digests of this type take."""
+    return _SIZES[digest_type]
+
+
 def keyless_digest(digest_type: DigestType) -> Digest | None:
     """The digest a bookie can check without the password; ``None`` for HMAC, which it cannot."""
     return None if digest_type is DigestType.HMAC else digest_for(digest_type, b"")
+
+
+_SIZES = {each.type: each.size for each in (Crc32cDigest, Crc32Digest, HmacDigest, DummyDigest)}

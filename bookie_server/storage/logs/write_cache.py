@@ -130,11 +130,6 @@ class WriteCache:
         runs = self.ledgers.get(ledger_id)
         return iter(()) if runs is None else runs.between(first, last)
 
-    def last_entry(self, ledger_id: int) -> int | None:
-        """The highest cached entry of the ledger."""
-        runs = self.ledgers.get(ledger_id)
-        return None if runs is None else runs.last_entry
-
 
 def detached(runs: Sequence[Run]) -> list[tuple[Run, int]]:
     """The runs of a group as they are worth keeping, each with the bytes of memory it holds.
