@@ -88,7 +88,6 @@ class AddStream:
         """No more frames are taken."""
         self._is_over = False
         """No more answers are sent."""
-        self._is_sending = False
         self._is_look_due = False
         """It will be looked for answers to be sent."""
         self._wake, self._taken = asyncio.Event(), asyncio.Event()
@@ -129,11 +128,9 @@ class AddStream:
             while self._replies or self._unanswered or not self._is_last:
                 await self._wake.wait()
                 self._wake.clear()
-                self._is_sending = True
                 while ready := self._replies[:REPLIES_MAX]:
                     del self._replies[:REPLIES_MAX]
                     await self._carrier.send(add_frames.encode_write_reply(ready))
-                self._is_sending = False
                 self._taken.set()
         finally:
             # The client may be gone: nobody must wait for it to take anything.
@@ -143,7 +140,7 @@ class AddStream:
     def _look_for_replies(self) -> None:
         """Send what has become answerable: from here where that is all to be done, else by the sending task."""
         self._is_look_due = False
-        send = None if self._is_sending or self._is_last else self._carrier.send_now
+        send = None if self._is_last else self._carrier.send_now
         if send is None or len(self._replies) > REPLIES_MAX:
             self._wake.set()
         elif self._replies and not self._is_over:

@@ -33,7 +33,7 @@ from tests.doubles.served_sockets import (
     statuses_of,
     tasks_of_connections,
 )
-from tests.doubles.waits import until
+from tests.doubles.waits import pass_turns, until
 
 pytestmark = pytest.mark.integration
 
@@ -327,6 +327,28 @@ async def test_polls_of_whom_is_gone_are_forgotten_at_once(
 
     await until(lambda: waiting == 0)
     await served.until_nothing_is_left()
+
+
+async def test_a_frame_that_comes_while_the_bookie_drains_or_its_cache_is_full_is_not_taken(
+    served: ServedSockets,
+) -> None:
+    """Behind frames that were taken where they came, with no task in between that could look."""
+    peers = [await served.open(Purpose.ADDS) for _ in range(2)]
+    for entry_id, peer in enumerate(peers):
+        await peer.send(message(Kind.FRAME, encoded_section([b"x"], entry_id).data))
+        assert statuses_of([await peer.take()]) == [Status.OK]
+
+    served.bookie._room.clear()
+    await peers[0].send(message(Kind.FRAME, encoded_section([b"x"], 2).data))
+    await pass_turns(100)
+    assert served.bookie.storage.contents.last_entry(7) == 1
+    served.bookie._room.set()
+    assert statuses_of([await peers[0].take()]) == [Status.OK]
+
+    served.service.is_draining = True
+    await peers[1].send(message(Kind.FRAME, encoded_section([b"x"], 3).data))
+    assert statuses_of(await peers[1].rest()) == []
+    assert served.bookie.storage.contents.last_entry(7) == 2
 
 
 async def test_a_stopped_service_ends_everything(served: ServedSockets) -> None:

@@ -235,6 +235,28 @@ def test_a_bookie_that_restarted_while_nothing_was_sent_has_the_whole_time_to_an
     on_virtual_time(main)
 
 
+def test_a_bookie_that_answered_since_it_broke_off_is_away_only_since_it_broke_off_again() -> None:
+    """With something always unanswered the time that it may be away ran on from the first break."""
+
+    async def main() -> None:
+        bookie, statuses = Restarted(answer_s=0.5), list[Status]()
+        stream = WriteStream(
+            over_calls(bookie.open), ConnectionSettings(reconnect_timeout_ms=3_000)
+        )
+        for number in range(40):
+            stream.write(encoded_section([b"x"], number), statuses.append)
+            if number in (4, 30):
+                bookie.restart()
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(5)
+
+        assert statuses == [Status.OK] * 40
+        assert bookie.calls == 3
+        await stream.close()
+
+    on_virtual_time(main)
+
+
 def test_a_bookie_that_ends_streams_to_make_room_is_not_away() -> None:
     """An add has all its time then; it failed as if nobody had answered since the first such end."""
 

@@ -14,6 +14,7 @@ from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.waits import pass_turns
+from tests.patience import seconds
 
 NEVER_S = 3_600.0
 MIB = 1024 * 1024
@@ -262,6 +263,26 @@ async def test_a_frame_of_known_size_is_read_once_it_has_room_and_the_cache_has(
     cache.set()
     await task
     stream.close()
+    assert budget.used_bytes == 0
+
+
+async def test_a_frame_is_begun_at_once_only_where_nothing_has_to_be_waited_for() -> None:
+    budget, cache = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01), Cache(has_room=False)
+    stream = FramesInProgress(PromisedMemory(budget, cache), "a")
+    assert not stream.try_expect(MIB)
+    cache.set()
+    with await taken(budget, "other", FRAME_SIZE_MAX):
+        assert not stream.try_expect(MIB)
+        (first,) = waiting(budget, ("first", FRAME_SIZE_MAX))
+        await pass_turns(3)
+    (await first).release()
+    assert budget.used_bytes == 0
+
+    assert stream.try_expect(MIB)
+    # It does not come, and others need its room.
+    (task,) = waiting(budget, ("b", FRAME_SIZE_MAX))
+    async with asyncio.timeout(seconds(5)):
+        (await task).release()
     assert budget.used_bytes == 0
 
 

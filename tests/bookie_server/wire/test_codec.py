@@ -24,7 +24,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
-from tests.doubles.records import records
+from tests.doubles.records import encoded_section, records
 
 KEY = b"k" * 20
 
@@ -200,3 +200,20 @@ def test_small_messages_round_trip() -> None:
     assert codec.parse_write_lac_request(request) == (7, KEY, packet)
     with pytest.raises(codec.BadRequestError):
         codec.parse_write_lac_request(codec.encode_write_lac_request(8, KEY, packet))
+
+
+def test_headers_that_come_again_and_again_are_kept_and_large_ones_are_not() -> None:
+    """Any client may send as many different ones as it likes, of 64 KiB each."""
+    before = add_frames._known_header.cache_info()
+    usual = encoded_section([b"x"]).data
+    assert add_frames.parse_frame(usual + usual) == add_frames.parse_frame(usual) * 2
+    assert add_frames._known_header.cache_info().hits >= before.hits + 2
+
+    kept = add_frames._known_header.cache_info().currsize
+    # Unknown to this version, and allowed.
+    unknown = b"\xfa\x7f\x80\x10" + bytes(2_048)
+    header = add_frames.encode_section_header(7, KEY, DigestType.CRC32C) + unknown
+    records = bytes(add_frames.parse_frame(usual)[0].run.data)
+    (section,) = add_frames.parse_frame(add_frames.encode_section(header, [records]))
+    assert (section.ledger_id, section.defect) == (7, "")
+    assert add_frames._known_header.cache_info().currsize == kept
