@@ -19,7 +19,7 @@ from tests.simulation.kit.campaigns import Share, outputs_of, shares
 SCHEDULES = 500
 """In ``make test``: about 15 s on two cores."""
 SHARES = shares(SCHEDULES, 125)
-SCHEDULES_FULL = 10_000
+SCHEDULES_FULL = 6_000
 REACHED_AT_LEAST = 5
 MARKS = (
     "request lost",

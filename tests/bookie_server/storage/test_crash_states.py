@@ -51,7 +51,7 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
 STATES_PER_HISTORY = 60
 """About so many of a long history's states are judged, at random: many histories find more than many
 states of one."""
-FULL_FACTOR = 5
+FULL_FACTOR = 4
 """So many times as many in `make full`, of histories that nobody has seen."""
 
 
