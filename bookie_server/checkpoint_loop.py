@@ -40,6 +40,9 @@ _LITTLE_SHARE = 64
 _LITTLE_JOURNAL_BYTES = 16 * 1024 * 1024
 """As long as a start would not have more to replay: single small adds take a block of the journal each."""
 _WAITS_OF_LITTLE = 6
+_RESTS, _REST_S_MAX = 10, 0.25
+"""How much longer than it works, and how long at most, a checkpoint rests behind each write while there is no hurry: at
+once it would keep a processor from the adds of that moment, on all bookies of a ledger at the same time."""
 
 
 def is_due(
@@ -59,6 +62,14 @@ def is_due(
         and journal_bytes < _LITTLE_JOURNAL_BYTES
     )
     return since_s >= (_WAITS_OF_LITTLE * interval_s if is_little else interval_s)
+
+
+def may_rest(written_share: float, filled_share: float) -> bool:
+    """Whether a checkpoint can let others work: it will have written all before the cache is half full again.
+
+    ``written_share``: of its entries; ``filled_share``: of the write cache, since it began.
+    """
+    return 2 * filled_share < written_share
 
 
 class CheckpointLoop:
@@ -88,6 +99,8 @@ class CheckpointLoop:
         """The checkpoint that a full disk stopped; no other can begin before it is written."""
         self._marks: dict[int, GroupEnd] = {}
         """Up to where the checkpoint begun last has the journals."""
+        self._written_bytes = 0
+        """By the checkpoint begun last, into entry logs."""
         self._bury_at_s = 0.0
         """A burial that found no room is not tried again before."""
         self._task: asyncio.Task[None] | None = None
@@ -192,13 +205,24 @@ class CheckpointLoop:
     async def _write(self, plan: CheckpointPlan) -> None:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        writing = self._workers.checkpoint(partial(self._storage.checkpoints.write, plan))
+        write = partial(self._storage.checkpoints.write, plan, partial(self._after_write, plan))
+        self._written_bytes = 0
+        writing = self._workers.checkpoint(write)
         writing.add_done_callback(partial(self._on_written, plan))
         try:
             await asyncio.shield(writing)
             self._measures.checkpoints.add(loop.time() - started_s)
         except NoRoomError as error:
             _LOGGER.error("checkpoint not written, to be tried again. detail=%s", error)
+
+    def _after_write(self, plan: CheckpointPlan, size_bytes: int) -> None:
+        # On the worker's thread; the sizes are only ever looked at.
+        self._written_bytes += size_bytes
+        of_snapshot = plan.cache.size_bytes
+        filled_bytes = self._contents.cached_bytes - of_snapshot
+        filled_share = filled_bytes / self._settings.write_cache_size_bytes
+        if may_rest(self._written_bytes / max(1, of_snapshot), filled_share):
+            self._workers.rest(_RESTS, _REST_S_MAX)
 
     def _on_written(self, plan: CheckpointPlan, writing: asyncio.Future[CheckpointResult]) -> None:
         # Any other failure ends the task that waits for it, and that ends the bookie.

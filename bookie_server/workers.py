@@ -9,6 +9,8 @@ journal's groups in their order.
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +40,10 @@ class Workers(ABC):
         """Write a checkpoint; one at a time. Cancelling the future does not stop the work."""
 
     @abstractmethod
+    def rest(self, times: float, seconds_max: float) -> None:
+        """On a checkpoint's thread: let others work for so many times as long as it has worked since it last did."""
+
+    @abstractmethod
     async def finish(self, last: Callable[[], object] | None) -> None:
         """Wait for the work that was begun, then do ``last``; no other method is called afterwards."""
 
@@ -49,6 +55,9 @@ class ThreadWorkers(Workers):
         self._readers = ThreadPoolExecutor(read_threads, "entry-log-read")
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._loop = asyncio.get_running_loop()
+        self._is_finishing = threading.Event()
+        self._rested_at_s = 0.0
+        """By the processor's clock of the checkpoints' thread."""
 
     def write_journal(
         self, journal: Journal, group_bytes_max: int, done: GroupDone, failed: GroupFailed
@@ -61,7 +70,13 @@ class ThreadWorkers(Workers):
     def checkpoint(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._writer, work)
 
+    def rest(self, times: float, seconds_max: float) -> None:
+        worked_s = time.thread_time() - self._rested_at_s
+        self._is_finishing.wait(min(times * worked_s, seconds_max))
+        self._rested_at_s = time.thread_time()
+
     async def finish(self, last: Callable[[], object] | None) -> None:
+        self._is_finishing.set()
         self._readers.shutdown()
         # The loop takes note of a checkpoint after its thread has: leave the loop free meanwhile.
         await asyncio.to_thread(self._writer.shutdown)

@@ -27,9 +27,9 @@ from bookie_server.storage.index.delta import IndexDelta, IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.journal.journal_file import file_ids, file_name
+from bookie_server.storage.logs.entry_log import AfterWrite, write_entry_log
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids as logs_in
-from bookie_server.storage.logs.entry_log import write_entry_log
 from bookie_server.storage.logs.write_cache import WriteCache
 
 
@@ -80,12 +80,17 @@ class Checkpoints:
         self._failure: StorageFailedError | None = None
         self.retire: dict[int, Callable[[Sequence[int]], None]] = {}
         """By journal: who takes files back of which every record rests elsewhere; where nobody does they are deleted."""
+        self._after_write: AfterWrite | None = None
         self._begun: CheckpointPlan | None = None
         """The plan written last, and what each directory has committed of it so far."""
         self._committed: list[dict[int, bytes]] = []
 
-    def write(self, plan: CheckpointPlan) -> CheckpointResult:
+    def write(
+        self, plan: CheckpointPlan, after_write: AfterWrite | None = None
+    ) -> CheckpointResult:
         """Make a plan durable and delete the journal files behind it; blocks meanwhile.
+
+        ``after_write`` of entry logs, as in :func:`write_entry_log`.
 
         Raises:
             NoRoomError: the disk is full; the same plan may be written again, and no other before it.
@@ -93,7 +98,12 @@ class Checkpoints:
                 durable.
         """
         with self._failing("checkpoint"):
-            return self._write(plan)
+            self._after_write = after_write
+            try:
+                return self._write(plan)
+            finally:
+                # Who made it may hold the plan by it, and so all that was written.
+                self._after_write = None
 
     def bury(self, plan: BurialPlan) -> BurialResult:
         """Make tombstones durable and delete the logs behind them; blocks meanwhile.
@@ -234,6 +244,7 @@ class Checkpoints:
                 [(ledger_id, cache.ledgers[ledger_id].runs) for ledger_id in sorted(ledger_ids)],
                 instance_id=self._instance_id,
                 block_size_bytes=self._settings.block_size_bytes,
+                after_write=self._after_write,
             )
 
 

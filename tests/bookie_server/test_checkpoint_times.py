@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from bookie_server.checkpoint_loop import is_due
+from bookie_server import checkpoint_loop
+from bookie_server.bookie import Bookie
+from bookie_server.checkpoint_loop import is_due, may_rest
 from bookie_server.settings import BookieSettings
 from bookie_server.wire.messages import Status
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.waits import until
+from tests.patience import seconds
 
 KIB = 1024
 SETTINGS = BookieSettings(checkpoint_interval_ms=10_000, write_cache_size_bytes=64 * KIB * KIB)
@@ -69,3 +74,64 @@ async def test_a_checkpoint_leaves_nothing_of_what_it_wrote_in_memory(tmp_path: 
 
         await until(lambda: not contents.cached_bytes)
         await until(lambda: cache() is None)
+
+
+@pytest.mark.parametrize(
+    ("written_share", "filled_share", "rests"),
+    [
+        (0.1, 0.0, True),
+        (0.1, 0.04, True),
+        (0.1, 0.06, False),
+        (1.0, 0.4, True),
+        (1.0, 0.5, False),
+        (0.0, 0.0, False),
+    ],
+)
+def test_a_checkpoint_rests_as_long_as_it_will_be_over_before_the_cache_is_half_full(
+    written_share: float, filled_share: float, rests: bool
+) -> None:
+    assert may_rest(written_share, filled_share) is rests
+
+
+@asynccontextmanager
+async def resting_bookie(
+    place: Path, monkeypatch: pytest.MonkeyPatch, cache_mib: int
+) -> AsyncIterator[Bookie]:
+    """A bookie that holds six MiB in its cache, and would rest for an hour behind each of them."""
+    monkeypatch.setattr(checkpoint_loop, "_RESTS", 1e9)
+    monkeypatch.setattr(checkpoint_loop, "_REST_S_MAX", 3_600.0)
+    cache_bytes = cache_mib * KIB * KIB
+    async with running_bookie(
+        place, checkpoint_interval_ms=3_600_000, write_cache_size_bytes=cache_bytes
+    ) as bookie:
+        for number in range(3):
+            pieces = section(
+                [bytes(KIB * KIB)] * 2, 2 * number, length_before=2 * number * KIB * KIB
+            )
+            assert await add(bookie, pieces) is Status.OK
+        yield bookie
+
+
+async def test_a_checkpoint_rests_between_its_writes_and_not_when_the_cache_fills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with resting_bookie(tmp_path, monkeypatch, cache_mib=6) as bookie:
+        contents = bookie.storage.contents
+        await until(lambda: contents.is_checkpointing)
+        await asyncio.sleep(0.1)
+        assert contents.is_checkpointing, "it rests for an hour"
+        rested = list[float]()
+        monkeypatch.setattr(bookie._workers, "rest", lambda times, seconds: rested.append(times))
+        bookie._workers._is_finishing.set()  # type: ignore[attr-defined]
+        await until(lambda: not contents.is_checkpointing)
+        assert len(rested) >= 5
+
+
+async def test_a_bookie_that_stops_waits_for_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(seconds(20)):
+        async with resting_bookie(tmp_path, monkeypatch, cache_mib=6) as bookie:
+            await until(lambda: bookie.storage.contents.is_checkpointing)
+    async with running_bookie(tmp_path) as bookie:
+        assert bookie.storage.contents.last_entry(7) == 5

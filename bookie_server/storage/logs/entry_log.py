@@ -16,7 +16,7 @@ from __future__ import annotations
 import mmap
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -42,6 +42,8 @@ PIECE_SIZE = 4 * WRITE_SIZE
 _CHECK_SIZE = 4 * 1024 * 1024
 """Bytes of a block read at a time when only its checksum is asked for."""
 
+AfterWrite = Callable[[int], None]
+"""Called behind each write of a part, on the thread that writes, with how many bytes that were."""
 _HEADER = struct.Struct(">8sIq16s")
 _TRAILER = struct.Struct(">8sqqI")
 _LEDGER = struct.Struct(">q")
@@ -69,16 +71,18 @@ def write_entry_log(
     *,
     instance_id: bytes,
     block_size_bytes: int,
+    after_write: AfterWrite | None = None,
 ) -> dict[int, bytes]:
     """Write the runs of each ledger to a new log; file and name are durable then.
 
     Ledgers ascend; one may come in several parts, which share no block. Returns each ledger's rows, packed and ascending.
+    ``after_write`` may take its time.
 
     Raises:
         OSError: a part of the file may exist; nothing may refer to it.
     """
     with files.create(f"{directory}/{file_name(log_id)}") as file:
-        writer = _LogWriter(file, log_id)
+        writer = _LogWriter(file, log_id, after_write)
         header = _HEADER.pack(FILE_MAGIC, FORMAT_VERSION, log_id, instance_id)
         writer.put(signed(header, HEADER_SIZE))
         for ledger_id, part in runs:
@@ -93,8 +97,9 @@ def write_entry_log(
 class _LogWriter:
     """Appends to a new log; writes and syncs it piece by piece."""
 
-    def __init__(self, file: File, log_id: int) -> None:
+    def __init__(self, file: File, log_id: int, after_write: AfterWrite | None) -> None:
         self._file = file
+        self._after_write = after_write
         self._log_id = log_id
         # Whole pages, which a direct write takes as they are; small enough to stay in a cache.
         self._memory = memoryview(mmap.mmap(-1, WRITE_SIZE))
@@ -146,8 +151,10 @@ class _LogWriter:
     def _write(self) -> None:
         if self._filled:
             self._file.write_at(self._written, [self._memory[: self._filled]])
-            self._written += self._filled
-            self._filled = 0
+            written, self._filled = self._filled, 0
+            self._written += written
+            if self._after_write is not None:
+                self._after_write(written)
 
     def _sync(self) -> None:
         self._file.sync()

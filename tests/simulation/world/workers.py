@@ -92,6 +92,9 @@ class SimWorkers(Workers):
         self.do(work, finished)
         return future
 
+    def rest(self, times: float, seconds_max: float) -> None:
+        """Work takes what time it takes here, whatever is done meanwhile."""
+
     async def finish(self, last: Callable[[], object] | None) -> None:
         while self._under_way:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.001)
