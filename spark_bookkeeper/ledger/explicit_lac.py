@@ -47,12 +47,21 @@ class ExplicitLac:
         self._ensemble: tuple[str, ...] = ()
         self._settled_s = math.inf
         """Since when no entry was in flight, as of the last acknowledgement; infinite: some are."""
+        self._has_rested = False
+        """Whether there was a rest before the entries in flight, or the next one."""
         self._rests = 0
-        """How many of the last acknowledgements came after a rest."""
+        """How many of the last acknowledgements were of entries behind a rest."""
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._is_stopped = False
+
+    def on_pushed(self) -> None:
+        """Note that an entry is appended: what rest there was is over."""
+        # On its way it does not rest, however long that takes.
+        if self._settled_s < math.inf:
+            self._has_rested = self._loop.time() - self._settled_s >= self._interval_s
+            self._settled_s = math.inf
 
     def on_acknowledged(
         self, last_add_confirmed: int, ensemble: tuple[str, ...], *, is_settled: bool
@@ -63,8 +72,8 @@ class ExplicitLac:
         self._last_add_confirmed = last_add_confirmed
         self._ensemble = ensemble
         now_s = self._loop.time()
-        has_rested = now_s - self._settled_s >= self._interval_s
-        self._rests = self._rests + 1 if has_rested else 0
+        self._rests = self._rests + 1 if self._has_rested else 0
+        self._has_rested = False
         self._settled_s = now_s if is_settled else math.inf
         if last_add_confirmed <= self._known or self._is_stopped or not self._interval_s:
             return

@@ -200,6 +200,7 @@ class WriteHandle(AsyncClosing):
         self._settled.clear()
         if self._is_full():
             self._room.clear()
+        self._explicit_lac.on_pushed()
         self._run(self._state.append(list(payloads)))
         self._deadline.on_pushed(self.last_add_pushed)
         self._meter.on_pushed(self.last_add_pushed)

@@ -159,22 +159,26 @@ def test_a_writer_with_entries_in_flight_waits_for_them_but_only_for_ten_interva
 
 
 @pytest.mark.parametrize(
-    ("pace_ms", "told"),
+    ("pace_ms", "takes_ms", "told"),
     [
         # From the fourth on at once: three rests in a row have shown how it writes.
-        (20, [(10, 0), (30, 1), (50, 2), (60, 3), (80, 4), (100, 5), (120, 6)]),
+        (20, 0, [(10, 0), (30, 1), (50, 2), (60, 3), (80, 4), (100, 5), (120, 6)]),
         # Its next entry tells sooner.
-        (5, [(40, 6)]),
+        (5, 0, [(40, 6)]),
+        # However long an entry is on its way: its writer does not rest meanwhile.
+        (0, 20, [(150, 6)]),
     ],
 )
 def test_a_writer_that_rests_between_its_entries_tells_at_once(
-    pace_ms: int, told: list[tuple[int, int]]
+    pace_ms: int, takes_ms: int, told: list[tuple[int, int]]
 ) -> None:
     async def main() -> None:
         heard = Heard(interval_ms=10)
 
         for lac in range(7):
+            heard.explicit_lac.on_pushed()
             heard.explicit_lac.on_carried(lac - 1)
+            await asyncio.sleep(takes_ms / 1000)
             heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=True)
             await asyncio.sleep(pace_ms / 1000)
         await asyncio.sleep(1)
