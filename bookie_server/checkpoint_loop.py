@@ -40,6 +40,8 @@ _LITTLE_SHARE = 64
 _LITTLE_JOURNAL_BYTES = 16 * 1024 * 1024
 """As long as a start would not have more to replay: single small adds take a block of the journal each."""
 _WAITS_OF_LITTLE = 6
+CACHES_MAX = 2
+"""So many write caches full nobody's entries are taken any more: one half is being written out, the other fills."""
 _RESTS, _REST_S_MAX = 10, 0.25
 """How much longer than it works, and how long at most, a checkpoint rests behind each write while there is no hurry: at
 once it would keep a processor from the adds of that moment, on all bookies of a ledger at the same time."""
@@ -65,9 +67,9 @@ def is_due(
 
 
 def may_rest(written_share: float, filled_share: float) -> bool:
-    """Whether a checkpoint can let others work: it will have written all before the cache is half full again.
+    """Whether a checkpoint can let others work: what it has written is well ahead of what has come since it began.
 
-    ``written_share``: of its entries; ``filled_share``: of the write cache, since it began.
+    ``written_share``: of its entries; ``filled_share``: of the room beside them, behind which writers wait for its end.
     """
     return 2 * filled_share < written_share
 
@@ -219,10 +221,15 @@ class CheckpointLoop:
         # On the worker's thread; the sizes are only ever looked at.
         self._written_bytes += size_bytes
         of_snapshot = plan.cache.size_bytes
-        filled_bytes = self._contents.cached_bytes - of_snapshot
-        filled_share = filled_bytes / self._settings.write_cache_size_bytes
-        if may_rest(self._written_bytes / max(1, of_snapshot), filled_share):
-            self._workers.rest(_RESTS, _REST_S_MAX)
+        room_bytes = CACHES_MAX * self._settings.write_cache_size_bytes - of_snapshot
+        written_share = self._written_bytes / max(1, of_snapshot)
+
+        def may() -> bool:
+            filled_bytes = self._contents.cached_bytes - of_snapshot
+            return may_rest(written_share, filled_bytes / max(1, room_bytes))
+
+        # Shorter than it looks where many write: it ends when they have caught up.
+        self._workers.rest(may, _RESTS, _REST_S_MAX)
 
     def _on_written(self, plan: CheckpointPlan, writing: asyncio.Future[CheckpointResult]) -> None:
         # Any other failure ends the task that waits for it, and that ends the bookie.

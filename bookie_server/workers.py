@@ -20,6 +20,8 @@ from bookie_server.journal_thread import GroupDone, GroupFailed, JournalThread, 
 from bookie_server.storage.journal.journal import Journal
 
 T = TypeVar("T")
+_LOOK_S = 0.01
+"""How often a checkpoint that rests looks whether it still may."""
 
 
 class Workers(ABC):
@@ -40,8 +42,11 @@ class Workers(ABC):
         """Write a checkpoint; one at a time. Cancelling the future does not stop the work."""
 
     @abstractmethod
-    def rest(self, times: float, seconds_max: float) -> None:
-        """On a checkpoint's thread: let others work for so many times as long as it has worked since it last did."""
+    def rest(self, may_rest: Callable[[], bool], times: float, seconds_max: float) -> None:
+        """On a checkpoint's thread: let others work for so many times as long as it has worked since it last did.
+
+        It ends as soon as it may not any more.
+        """
 
     @abstractmethod
     async def finish(self, last: Callable[[], object] | None) -> None:
@@ -70,9 +75,12 @@ class ThreadWorkers(Workers):
     def checkpoint(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._writer, work)
 
-    def rest(self, times: float, seconds_max: float) -> None:
+    def rest(self, may_rest: Callable[[], bool], times: float, seconds_max: float) -> None:
         worked_s = time.thread_time() - self._rested_at_s
-        self._is_finishing.wait(min(times * worked_s, seconds_max))
+        until_s = time.monotonic() + min(times * worked_s, seconds_max)
+        while may_rest() and (left_s := until_s - time.monotonic()) > 0:
+            if self._is_finishing.wait(min(left_s, _LOOK_S)):
+                break
         self._rested_at_s = time.thread_time()
 
     async def finish(self, last: Callable[[], object] | None) -> None:

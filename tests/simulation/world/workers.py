@@ -92,7 +92,7 @@ class SimWorkers(Workers):
         self.do(work, finished)
         return future
 
-    def rest(self, times: float, seconds_max: float) -> None:
+    def rest(self, may_rest: Callable[[], bool], times: float, seconds_max: float) -> None:
         """Work takes what time it takes here, whatever is done meanwhile."""
 
     async def finish(self, last: Callable[[], object] | None) -> None:
