@@ -189,6 +189,39 @@ def test_a_writer_that_rests_between_its_entries_tells_at_once(
         runner.run(main())
 
 
+async def rest_between(heard: Heard, lacs: range) -> None:
+    """Append entries one by one, with rests in between that are longer than the interval."""
+    for lac in lacs:
+        heard.explicit_lac.on_pushed()
+        heard.explicit_lac.on_carried(lac - 1)
+        heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=True)
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("what", ["switched off", "stopped", "in flight", "busy again"])
+def test_what_is_told_at_once_keeps_to_what_is_told_later(what: str) -> None:
+    async def main() -> None:
+        heard = Heard(interval_ms=0 if what == "switched off" else 10)
+        explicit_lac = heard.explicit_lac
+        await rest_between(heard, range(6))
+        before = len(heard.told)
+        assert before == (0 if what == "switched off" else 6)
+
+        if what == "stopped":
+            explicit_lac.stop()
+        for lac in range(6, 9):
+            explicit_lac.on_pushed()
+            explicit_lac.on_carried(lac - 1)
+            explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=what != "in flight")
+            await asyncio.sleep(0.001)
+        # The first of them came behind a rest, and was told at once but where it could not be.
+        assert len(heard.told) - before == (what == "busy again")
+        explicit_lac.stop()
+
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(main())
+
+
 async def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(
     cluster: InProcessCluster, writer: WriteHandle
 ) -> None:

@@ -16,6 +16,7 @@ from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,
     EntryUnreadableError,
     NoSuchEntryError,
+    UnauthorizedError,
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.replication.verify import DIFFERENT, verify_ledger
@@ -225,3 +226,14 @@ async def test_a_session_that_lags_behind_a_replication_reads_where_the_entries_
     scene.cluster.set_faults(*scene.ensemble, read_status=status)
 
     assert await read_all(reader) == PAYLOADS[:5]
+
+
+async def test_a_password_is_checked_without_a_read(scene: Scene) -> None:
+    """For a log, each ledger of which has the log's."""
+    writer = await scene.client.create_ledger(password=b"secret")
+    await scene.client.check_password(writer.ledger_id, b"secret")
+    for wrong in (b"", b"Secret"):
+        with pytest.raises(UnauthorizedError):
+            await scene.client.check_password(writer.ledger_id, wrong)
+    with pytest.raises(NoSuchLedgerError):
+        await scene.client.check_password(writer.ledger_id + 1_000, b"secret")

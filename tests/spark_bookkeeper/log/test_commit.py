@@ -195,6 +195,23 @@ async def test_an_abort_by_a_session_that_lags_behind_the_plans_gives_the_write_
     assert report.tokens_killed == [epoch.number]
 
 
+async def test_a_replay_whose_tasks_wrote_all_the_same_leaves_none_of_their_ledgers() -> None:
+    """Their sessions had not heard of the transaction; its sweep is another than that of what was committed."""
+    world = await LogWorld.with_log()
+    await world.append(STREAM)
+    committed = set(await world.visible_ledgers())
+    behind = world.session(LaggingStore(world.tree, "/txn/"))
+    epoch = await world.plan()
+    messages = [await behind.write(epoch, STREAM, partition) for partition in range(2)]
+    assert set(world.ledgers()) > committed
+
+    summary = await world.commit(messages, is_swept=True)
+
+    assert summary.outcome is CommitOutcome.REPLAYED
+    assert set(world.ledgers()) == committed
+    assert await world.nodes().epochs() == []
+
+
 @pytest.mark.parametrize(
     ("job", "error"),
     [(STREAM, CommitRefusedError), (Job.of_batch("b-1"), CommitUnknownError)],

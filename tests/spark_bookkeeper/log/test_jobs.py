@@ -14,6 +14,7 @@ from bookkeeper_metadata.store.operations import Check, Create, Put
 from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, TokenState, Txn
+from spark_bookkeeper.log.nodes.paths import job_name
 from tests.doubles.stores import LoseNth, Script, every_mutation
 from tests.spark_bookkeeper.log.world import (
     LogWorld,
@@ -150,6 +151,8 @@ async def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None
 
         assert await logs.jobs.claim(newer, JOB, partition=0, task_attempt_id=1) is not None
         assert await world.token_state(older) is TokenState.DEAD
+        # Announced, or no later claim of the job would find it and end it.
+        assert await world.nodes().job_epochs(job_name(JOB)) == [older.number, newer.number]
 
     assert await every_mutation(once, fault) >= 2
 
