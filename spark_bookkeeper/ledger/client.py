@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bookie_server.wire.messages import ReadLacRequest, Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.endpoints import GRPC, HTTP, HTTP_ENDPOINT, Endpoint
-from bookkeeper_metadata.errors import LedgerExistsError
+from bookkeeper_metadata.errors import LedgerExistsError, NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from bookkeeper_metadata.readonly import ReadonlyWishes
@@ -171,11 +171,18 @@ class LedgerClient:
         return ReadHandle(self.cluster, ledger_id, versioned, confirmed)
 
     async def check_password(self, ledger_id: int, password: bytes) -> None:
-        """For a log, which asks about a ledger that it names. Not synced: the log read of the ledger in this session.
+        """For a log, which asks about a ledger that it names.
 
         Raises: NoSuchLedgerError, UnauthorizedError.
         """
-        if (await self.cluster.ledgers.read(ledger_id)).metadata.password != password:
+        try:
+            # Not synced: mostly the log read of the ledger in this very session.
+            found = await self.cluster.ledgers.read(ledger_id)
+        except NoSuchLedgerError:
+            # Where another session has taken its place, that may not have heard of the ledger.
+            await self._sync()
+            found = await self.cluster.ledgers.read(ledger_id)
+        if found.metadata.password != password:
             raise UnauthorizedError(ledger_id)
 
     async def delete_ledger(

@@ -43,7 +43,7 @@ async def test_who_gives_up_gives_both_up() -> None:
         finally:
             left.append("ended")
 
-    task = asyncio.create_task(both(waits(), waits()))  # type: ignore[arg-type]
+    task = asyncio.create_task(both(waits(), waits()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()

@@ -237,3 +237,7 @@ async def test_a_password_is_checked_without_a_read(scene: Scene) -> None:
             await scene.client.check_password(writer.ledger_id, wrong)
     with pytest.raises(NoSuchLedgerError):
         await scene.client.check_password(writer.ledger_id + 1_000, b"secret")
+
+    behind = scene.cluster.client(2, LaggingStore(scene.cluster.store.tree, "/00/0000"))
+    with pytest.raises(UnauthorizedError):
+        await behind.check_password(writer.ledger_id, b"")
