@@ -18,6 +18,7 @@ from bookie_server.serving.grpc_service import GrpcService
 from bookie_server.serving.reads import READS_IN_FLIGHT_MAX
 from bookie_server.serving.service import BookieService
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
+from bookie_server.storage.logs.entry_log import AfterWrite
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -160,9 +161,9 @@ async def test_frames_that_waited_for_room_do_not_go_into_a_cache_that_is_full_b
         contents, checkpoints = served.bookie.storage.contents, served.bookie.storage.checkpoints
         write = checkpoints.write
 
-        def write_later(plan: CheckpointPlan) -> CheckpointResult:
+        def write_later(plan: CheckpointPlan, after_write: AfterWrite) -> CheckpointResult:
             may_write.wait()
-            return write(plan)
+            return write(plan, after_write)
 
         monkeypatch.setattr(checkpoints, "write", write_later)
         try:
