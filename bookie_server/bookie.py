@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from bookie_server.checkpoint_loop import CACHES_MAX, CheckpointLoop
+from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.admission import Admission
 from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
@@ -92,7 +92,6 @@ class Bookie:
         self.verifier = Verifier(
             storage.contents, self._fetcher, damaged_entries, self.reads_in_progress
         )
-        self._cached_bytes_max = CACHES_MAX * settings.write_cache_size_bytes
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
@@ -383,7 +382,7 @@ class Bookie:
     def _look_for_room(self) -> None:
         # On a full disk nobody waits for a checkpoint: adds are refused at once, and cost nothing.
         is_full = self.space.mode >= Mode.FULL
-        if is_full or self._contents.cached_bytes < self._cached_bytes_max:
+        if is_full or self._contents.cached_bytes < self._settings.cached_bytes_max:
             self._room.set()
         else:
             self._room.clear()

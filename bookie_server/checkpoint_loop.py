@@ -40,8 +40,6 @@ _LITTLE_SHARE = 64
 _LITTLE_JOURNAL_BYTES = 16 * 1024 * 1024
 """As long as a start would not have more to replay: single small adds take a block of the journal each."""
 _WAITS_OF_LITTLE = 6
-CACHES_MAX = 2
-"""So many write caches full nobody's entries are taken any more: one half is being written out, the other fills."""
 _RESTS, _REST_S_MAX = 10, 0.25
 """How much longer than it works, and how long at most, a checkpoint rests behind each write while there is no hurry: at
 once it would keep a processor from the adds of that moment, on all bookies of a ledger at the same time."""
@@ -221,7 +219,7 @@ class CheckpointLoop:
         # On the worker's thread; the sizes are only ever looked at.
         self._written_bytes += size_bytes
         of_snapshot = plan.cache.size_bytes
-        room_bytes = CACHES_MAX * self._settings.write_cache_size_bytes - of_snapshot
+        room_bytes = self._settings.cached_bytes_max - of_snapshot
         written_share = self._written_bytes / max(1, of_snapshot)
 
         def may() -> bool:

@@ -155,6 +155,11 @@ class LayoutSettings(SpaceSettings):
     block_size_bytes: int = setting(64 * 1024, minimum=512)
     """Unit of index and checksum in an entry log. Larger: smaller index, more read for one small entry."""
 
+    @property
+    def cached_bytes_max(self) -> int:
+        """Of entries in no entry log yet, before none are taken: one cache is being written out, another fills."""
+        return 2 * self.write_cache_size_bytes
+
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings(LayoutSettings):

@@ -34,7 +34,7 @@ def ordinary_bytes(settings: BookieSettings) -> int:
     """The resident memory up to which nothing is trimmed."""
     return (
         IDLE_BYTES
-        + 2 * settings.write_cache_size_bytes
+        + settings.cached_bytes_max
         + settings.adds_in_progress_bytes_max
         + settings.reads_in_progress_bytes_max
         + SLACK_BYTES
