@@ -161,7 +161,9 @@ async def test_frames_that_waited_for_room_do_not_go_into_a_cache_that_is_full_b
         contents, checkpoints = served.bookie.storage.contents, served.bookie.storage.checkpoints
         write = checkpoints.write
 
-        def write_later(plan: CheckpointPlan, after_write: AfterWrite) -> CheckpointResult:
+        def write_later(
+            plan: CheckpointPlan, after_write: AfterWrite | None = None
+        ) -> CheckpointResult:
             may_write.wait()
             return write(plan, after_write)
 
