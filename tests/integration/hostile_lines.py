@@ -64,7 +64,8 @@ class GrpcLine(Line):
     def __init__(self, channel: grpc.aio.Channel, method: str) -> None:
         make = channel.unary_stream if method == "ReadLac" else channel.stream_stream
         self._open: Any = make(f"/{SERVICE}/{method}")
-        self._call: Any = None if method == "ReadLac" else self._open()
+        # A bookie under attack may take long to take one more connection.
+        self._call: Any = None if method == "ReadLac" else self._open(wait_for_ready=True)
         self._asked: list[Any] = []
 
     @classmethod

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_bookkeeper import DefaultSource
-from tests.spark.waits import wait_until
+from tests.spark.waits import WAIT_TIMEOUT_S, wait_until
 
 FORMAT = "held_bookkeeper"
 
@@ -93,7 +93,10 @@ class Hold:
         facts = Held(partition, task_attempt_id, os.getpid(), executor_pid)
         self._put(f"held-{task_attempt_id}", json.dumps(asdict(facts)))
         ours, everyones = self.folder / f"released-{task_attempt_id}", self.folder / "released"
-        wait_until(lambda: ours.exists() or everyones.exists(), "a release")
+        # As long as the test waits for what it has to see first, one thing after the other.
+        wait_until(
+            lambda: ours.exists() or everyones.exists(), "a release", timeout_s=4 * WAIT_TIMEOUT_S
+        )
 
     def end(self, task_attempt_id: int, how: str) -> None:
         """Say how the write ended."""

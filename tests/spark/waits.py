@@ -14,14 +14,17 @@ POLL_INTERVAL_S = 0.05
 
 
 def wait_until(
-    is_so: Callable[[], object], what: str, has_failed: Callable[[], str] = lambda: ""
+    is_so: Callable[[], object],
+    what: str,
+    has_failed: Callable[[], str] = lambda: "",
+    timeout_s: float = WAIT_TIMEOUT_S,
 ) -> None:
     """Return once it is so.
 
     Raises:
         TimeoutError: it was not in time, or never will be: ``has_failed`` says why.
     """
-    deadline = Deadline(WAIT_TIMEOUT_S)
+    deadline = Deadline(timeout_s)
     while not is_so():
         if (why := has_failed()) or deadline.has_passed:
             raise TimeoutError(f"waited in vain for {what}: {why}")
