@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 
 from bookie_server.compaction_loop import CompactionLoop
-from bookie_server.core.space import Space
+from bookie_server.core.space import Mode, Space
 from bookie_server.observing.measures import BookieMeasures
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.burial import BurialPlan, BurialResult
@@ -218,13 +218,18 @@ class CheckpointLoop:
     def _after_write(self, plan: CheckpointPlan, size_bytes: int) -> None:
         # On the worker's thread; the sizes are only ever looked at.
         self._written_bytes += size_bytes
-        of_snapshot = plan.cache.size_bytes
-        room_bytes = self._settings.cached_bytes_max - of_snapshot
+        of_snapshot, most_bytes = plan.cache.size_bytes, self._settings.cached_bytes_max
         written_share = self._written_bytes / max(1, of_snapshot)
 
         def may() -> bool:
-            filled_bytes = self._contents.cached_bytes - of_snapshot
-            return may_rest(written_share, filled_bytes / max(1, room_bytes))
+            cached_bytes = self._contents.cached_bytes
+            # Its end is waited for: by every writer, whose entries filled the cache before it began or
+            # since, or by a disk to which it gives journals back.
+            if cached_bytes >= most_bytes or self._space.mode is not Mode.WRITABLE:
+                return False
+            return may_rest(
+                written_share, (cached_bytes - of_snapshot) / (most_bytes - of_snapshot)
+            )
 
         # Shorter than it looks where many write: it ends when they have caught up.
         self._workers.rest(may, _RESTS, _REST_S_MAX)

@@ -218,12 +218,12 @@ class Connection:
         while self._unsent:
             try:
                 taken = self._stream.send(tuple(islice(self._unsent, BUFFERS_MAX)))
+                if not taken:
+                    self._is_waiting = True
+                    self._stream.call_when_writable(self._flush)
+                    return
             except OSError as error:
                 self._ended(str(error))
-                return
-            if not taken:
-                self._is_waiting = True
-                self._stream.call_when_writable(self._flush)
                 return
             self.unsent_bytes -= taken
             self._forget(taken)

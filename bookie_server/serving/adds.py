@@ -59,6 +59,10 @@ class AddCarrier(ABC):
     async def send(self, answers: bytes) -> None:
         """Send a message of answers; returns when the client can be sent the next."""
 
+    @abstractmethod
+    async def drain(self) -> None:
+        """Return when all that was sent is on its way."""
+
     @property
     @abstractmethod
     def send_now(self) -> Callable[[bytes], None] | None:
@@ -90,6 +94,8 @@ class AddStream:
         """No more answers are sent."""
         self._is_look_due = False
         """It will be looked for answers to be sent."""
+        self._begun: tuple[Frame, list[Section]] | None = None
+        """A frame of which a part is admitted, and the rest of its sections, for the task to go on with."""
         self._wake, self._taken = asyncio.Event(), asyncio.Event()
 
     async def serve(self) -> None:
@@ -104,7 +110,7 @@ class AddStream:
         refusal: RefusedError | None = None
         try:
             try:
-                await self._take_frames()
+                await self._take_frames_until_failed(sender)
             except MalformedFrameError as error:
                 refusal = RefusedError(Reason.MALFORMED, str(error))
             except TimeoutError:
@@ -132,6 +138,8 @@ class AddStream:
                     del self._replies[:REPLIES_MAX]
                     await self._carrier.send(add_frames.encode_write_reply(ready))
                 self._taken.set()
+            # What was sent without this task may be on its way by half, and the carrier is about to be closed.
+            await self._carrier.drain()
         finally:
             # The client may be gone: nobody must wait for it to take anything.
             self._is_over = True
@@ -145,8 +153,31 @@ class AddStream:
             self._wake.set()
         elif self._replies and not self._is_over:
             ready, self._replies = self._replies, []
-            send(add_frames.encode_write_reply(ready))
+            try:
+                send(add_frames.encode_write_reply(ready))
+            except Exception:
+                # Here it would be the bookie's failure. The task tries again, and its failure is the stream's.
+                _LOGGER.exception("answers. client=%s", self._in_progress.client)
+                self._replies = ready + self._replies
+                self._wake.set()
             self._taken.set()
+
+    async def _take_frames_until_failed(self, sender: asyncio.Task[None]) -> None:
+        """Take frames; whoever is not answered any more need not wait for that until its time is over."""
+        failed = asyncio.timeout(None)
+
+        def on_ended(_: object) -> None:
+            failed.reschedule(0)
+
+        sender.add_done_callback(on_ended)
+        try:
+            async with failed:
+                await self._take_frames()
+        except TimeoutError:
+            if not failed.expired():
+                raise
+        finally:
+            sender.remove_done_callback(on_ended)
 
     async def _take_frames(self) -> None:
         while True:
@@ -166,13 +197,8 @@ class AddStream:
         if data is None:
             return False
         self._pause_at_s = self._now_s() + STEP_S
-        # All are parsed before any is admitted: what follows on
-        # the stream of a frame that does not parse means nothing.
-        sections: list[Section] = []
-        for section in add_frames.sections_of(data):
-            sections.append(section)
-            await self._pause_if_due()
-        frame = await self._in_progress.arrive(_memory_of(data, sections))
+        frame, sections = self._begun or await self._parse(data)
+        self._begun = None
         try:
             # The frame is dropped unanswered, even if it has waited for its room until now:
             # its writer sends it again when a bookie is back at this address.
@@ -185,8 +211,17 @@ class AddStream:
             frame.let_go()
         return True
 
+    async def _parse(self, data: Buffer) -> tuple[Frame, list[Section]]:
+        # All are parsed before any is admitted: what follows on
+        # the stream of a frame that does not parse means nothing.
+        sections: list[Section] = []
+        for section in add_frames.sections_of(data):
+            sections.append(section)
+            await self._pause_if_due()
+        return await self._in_progress.arrive(_memory_of(data, sections)), sections
+
     def _take_at_once(self, data: Buffer) -> bool:
-        """Admit a frame that needs nothing to be waited for; false: it is not for here, and nothing was done."""
+        """Admit a frame that needs nothing to be waited for; false: the task is to do it, or what is left of it."""
         if self._is_draining() or self._is_over or len(self._replies) > ANSWERS_UNSENT_MAX:
             return False
         try:
@@ -198,9 +233,17 @@ class AddStream:
         frame = self._in_progress.try_arrive(_memory_of(data, sections), self._now_s())
         if frame is None:
             return False
-        for section in sections:
-            self._admit(frame, section)
-        frame.let_go()
+        is_begun = False
+        try:
+            pause_at_s = self._now_s() + STEP_S
+            for index, section in enumerate(sections):
+                if index and self._now_s() > pause_at_s:
+                    self._begun, is_begun = (frame, sections[index:]), True
+                    return False
+                self._admit(frame, section)
+        finally:
+            if not is_begun:
+                frame.let_go()
         return True
 
     def _admit(self, frame: Frame, section: Section) -> None:

@@ -129,6 +129,9 @@ class _AddCall(AddCarrier):
     async def send(self, answers: bytes) -> None:
         await self._write(answers)
 
+    async def drain(self) -> None:
+        """Nothing: a message is on its way once it is written."""
+
     async def next(
         self, in_progress: FramesInProgress, take_at_once: Callable[[Buffer], bool]
     ) -> bytes | None:

@@ -49,6 +49,9 @@ class AddConnection(AddCarrier):
 
     async def send(self, answers: bytes) -> None:
         self._send(answers)
+        await self.drain()
+
+    async def drain(self) -> None:
         await self._connection.drain()
 
     @property

@@ -126,6 +126,31 @@ async def test_a_checkpoint_rests_between_its_writes_and_not_when_the_cache_fill
         await until(lambda: not contents.is_checkpointing)
 
 
+async def test_a_checkpoint_whose_entries_filled_the_cache_before_it_began_does_not_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could come while it wrote, so nothing hurried it: every writer waited, and it rested."""
+    monkeypatch.setattr(checkpoint_loop, "_RESTS", 1e9)
+    monkeypatch.setattr(checkpoint_loop, "_REST_S_MAX", 3_600.0)
+    settings = {"checkpoint_interval_ms": 3_600_000, "write_cache_size_bytes": 2 * KIB * KIB}
+    async with running_bookie(tmp_path, **settings) as bookie:
+        burst = section([bytes(KIB * KIB)] * 6)
+        assert await add(bookie, burst) is Status.OK
+        assert not bookie.has_room
+        async with asyncio.timeout(seconds(20)):
+            await bookie.wait_for_room()
+
+
+async def test_a_checkpoint_hurries_where_a_disk_is_short_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end gives journals back; and no adds come that would hurry it."""
+    async with resting_bookie(tmp_path, monkeypatch, cache_mib=6) as bookie:
+        await until(lambda: bookie.storage.contents.is_checkpointing)
+        bookie.set_readonly_by_hand(True)
+        await until(lambda: not bookie.storage.contents.is_checkpointing)
+
+
 async def test_a_bookie_that_stops_waits_for_no_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

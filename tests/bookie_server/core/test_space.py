@@ -156,3 +156,29 @@ def test_a_bookie_read_only_by_hand_takes_recoveries_and_never_more_than_its_dis
     space.on_look(Look(0, 0, 0), [Disk(50, True, True)])
 
     assert (with_room, space.mode) == (Mode.READ_ONLY, Mode.EXHAUSTED)
+
+
+def looked(space: Space, free_bytes: int) -> None:
+    look = space.begin_look(unjournalled_bytes=0, unlogged_bytes=0)
+    space.on_look(look, [Disk(free_bytes, has_journals=True, has_ledgers=True)])
+
+
+def test_what_an_earlier_look_found_says_nothing_of_what_is_free_now() -> None:
+    """Another process has filled the disk in between; what is promised counts for journal and ledgers."""
+    space = Space(LIMITS)
+    looked(space, 1_000_000)
+    looked(space, 1_010)
+    assert mode_behind(space, 5) is Mode.WRITABLE
+    assert mode_behind(space, 1) is Mode.READ_ONLY
+
+
+def test_the_last_part_of_the_reserve_is_closed_by_promises_too() -> None:
+    space = Space(LIMITS)
+    looked(space, 110)
+    assert mode_behind(space, 5) is Mode.FULL
+    assert mode_behind(space, 1) is Mode.EXHAUSTED
+
+
+def mode_behind(space: Space, promised_bytes: int) -> Mode:
+    space.promise(promised_bytes)
+    return space.mode
