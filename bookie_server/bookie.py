@@ -177,6 +177,10 @@ class Bookie:
         """Wait until everything admitted is durable."""
         await self._idle.wait()
 
+    async def settle(self, ledger_id: int) -> Status:
+        """OK once all that was admitted of the ledger is durable."""
+        return await self._decide(partial(self._admission.settle, ledger_id))
+
     async def fence(self, ledger_id: int, master_key: bytes) -> Status:
         """Fence a ledger; OK means that the fence is durable."""
         return await self._decide(partial(self._admission.fence, ledger_id, master_key))
@@ -203,7 +207,7 @@ class Bookie:
         # An entry on its way to the disk is neither here nor absent: wait for its group. Behind
         # the fence, since from then on no more ordinary adds get on that way.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
-            await self._decide(partial(self._admission.settle, ledger_id))
+            await self.settle(ledger_id)
         return await self._reader.read(request, room)
 
     async def read_lac(self, request: ReadLacRequest, room: Room | None = None) -> ReadLacReply:
@@ -259,7 +263,7 @@ class Bookie:
         """Take no adds of these ledgers, and of no others, until the next call; returns once all
         that was admitted of them is durable."""
         for ledger_id in self._admission.suspect(ledger_ids):
-            await self._decide(partial(self._admission.settle, ledger_id))
+            await self.settle(ledger_id)
 
     async def delete(self, ranges: Sequence[tuple[int, int]]) -> Status:
         """Delete ledgers for good, by ranges of their ids; OK means that this is durable.

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -68,6 +69,8 @@ class Connection:
         self._pause_at_s = 0.0
         self._is_waiting = False
         self._filling: _Filling | None = None
+        self._awaited: asyncio.Future[None] | None = None
+        """That something can be received."""
         self._drained: asyncio.Future[None] | None = None
         self._end = ""
         """Why it has ended; empty: it has not."""
@@ -79,12 +82,16 @@ class Connection:
 
         That the connection has ended is not told here, but to whoever receives, or waits in ``drain``.
         """
+        self.write((encode_head(Head(kind, sum(map(len, parts)), number)), *parts))
+
+    def write(self, parts: Iterable[Buffer]) -> None:
+        """Send what is no message of ours, or is one already, as ``send`` does."""
         if self._end:
             return
-        size_bytes = sum(map(len, parts))
-        self._unsent.append(encode_head(Head(kind, size_bytes, number)))
-        self._unsent.extend(part for part in parts if len(part))
-        self.unsent_bytes += HEAD_SIZE + size_bytes
+        for part in parts:
+            if size_bytes := len(part):
+                self._unsent.append(part)
+                self.unsent_bytes += size_bytes
         if not self._is_waiting:
             self._flush()
 
@@ -127,6 +134,29 @@ class Connection:
         """Receive the next bytes of a body; raises as :meth:`receive_body` does."""
         if len(part) and not await self._fill(part):
             raise self._ended("in the middle of a message")
+
+    async def receive_some(self, memory: memoryview) -> int:
+        """Put what has come there, at least a byte; 0: the peer has ended the connection.
+
+        The memory is written to in the step of the loop that this returns in, so connections may share it.
+
+        Raises:
+            ConnectionEndedError: it has ended otherwise.
+        """
+        if self._loop.time() >= self._pause_at_s:
+            await asyncio.sleep(0)
+            self._pause_at_s = self._loop.time() + STEP_S
+        while True:
+            self._check()
+            try:
+                count = self._stream.receive_into(memory)
+            except OSError as error:
+                raise self._ended(str(error)) from error
+            if count is not None:
+                return count
+            self._awaited = self._loop.create_future()
+            self._stream.call_when_readable(partial(settle, self._awaited, None))
+            await self._awaited
 
     async def discard_all(self) -> None:
         """Read until the connection ends, and keep nothing."""
@@ -253,6 +283,8 @@ class Connection:
             if self._filling is not None:
                 # Not as its exception: that would hold the memory to be filled, in a cycle.
                 settle(self._filling.is_done, False)
+            if self._awaited is not None:
+                settle(self._awaited, None)
         return ConnectionEndedError(self._end)
 
     def _tell(self) -> None:

@@ -28,14 +28,14 @@ class Reply:
 @dataclass(frozen=True, slots=True)
 class Compare:
     """Compare ``run`` with the stored entries: OK if ids, lengths and payloads are equal, CONFLICT if
-    not. ``digest_size`` says where payloads begin.
+    not. ``digest_size`` says where payloads begin; ``None``: the client did not say.
 
     A stored entry that cannot be read is replaced by recovery's (``Admission.replace``); to a writer's
     add the answer is UNKNOWN.
     """
 
     run: Run
-    digest_size: int
+    digest_size: int | None
     to: ReplyTo
     recovery_key: bytes | None = None
     """The master key that came with a recovery add; ``None`` with a writer's."""

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from bookie_server.wire.record import RECORD_OVERHEAD, Run, length_of
+from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, HmacDigest
+from bookie_server.wire.record import RECORD_OVERHEAD, Run, length_of, run_verifies
 
 
-def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
+def same_entries(run: Run, stored: Run, digest_size: int | None) -> bool:
     """Whether the ids both hold have equal lengths and payloads.
 
-    LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md).
+    LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md). Where the size
+    of the digest is not known, it is that of the first with which both verify; else whatever an HMAC would
+    leave free is compared.
     """
     # What is sent again is mostly the same to the last byte.
     if run.entry_ids == stored.entry_ids and run.data == stored.data:
@@ -25,7 +28,7 @@ def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
     return True
 
 
-def conflicts_with_any(run: Run, others: list[Run], digest_size: int) -> bool:
+def conflicts_with_any(run: Run, others: list[Run], digest_size: int | None) -> bool:
     """Whether one of the others holds an id of ``run`` with another length or payload."""
     for other in others:
         common = other.between(run.first_entry, run.last_entry)
@@ -43,14 +46,26 @@ def without_ids_of(run: Run, others: list[Run]) -> list[Run]:
     )
 
 
-def _is_same(run: Run, at: int, stored: Run, index: int, digest_size: int) -> bool:
+def _is_same(run: Run, at: int, stored: Run, index: int, digest_size: int | None) -> bool:
     """Whether two records of an id have one cumulative length and one payload: then they are replicas."""
     begin, twin = run.offsets[at], stored.offsets[index]
     if length_of(run.data, begin) != length_of(stored.data, twin):
         return False
+    if digest_size is None:
+        digest_size = _digest_size_of(run.slice(at, at + 1), stored.slice(index, index + 1))
     skip = RECORD_OVERHEAD + digest_size
     payload = run.data[begin + skip : run.end_of(at)]
     return bool(payload == stored.data[twin + skip : stored.end_of(index)])
+
+
+def _digest_size_of(record: Run, twin: Run) -> int:
+    """How much of two copies of an entry may be a digest that need not be equal, as far as shows without a password."""
+    if record.last_add_confirmed() == twin.last_add_confirmed():
+        return 0  # nothing else of what it covers may differ
+    for digest in (Crc32cDigest(), Crc32Digest()):
+        if run_verifies(record, digest) and run_verifies(twin, digest):
+            return digest.size
+    return HmacDigest.size if record.size_bytes >= RECORD_OVERHEAD + HmacDigest.size else 0
 
 
 def _index_of(run: Run, entry_id: int) -> int | None:

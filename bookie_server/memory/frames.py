@@ -92,17 +92,29 @@ class FramesInProgress:
         self._last_bytes = 0
         self._unanswered = 0
 
+    @property
+    def has_cache_room(self) -> bool:
+        """Whether the write cache takes frames."""
+        return self._cache.has_room
+
+    async def wait_for_cache(self) -> None:
+        """Wait until the write cache takes frames, as it must be waited for in front of each."""
+        await self._cache.wait_for_room()
+
     async def expect(self, size_bytes: int | None = None) -> None:
         """Wait for room for the next frame, whose size some carriers tell before they read it."""
+        # Where it is not known, the frame may be hours away.
+        if size_bytes is None:
+            await self.wait_for_cache()
         expected_bytes = EXPECTED_MIN if size_bytes is None else size_bytes
         # Who has frames on their way most likely sends more of them at once.
         if size_bytes is None and self._unanswered:
             expected_bytes = min(max(self._last_bytes, EXPECTED_MIN), FRAME_SIZE_MAX)
         if not self._room.try_take(expected_bytes):
             await self._room.take(expected_bytes)
-        # Where it is not known, the frame may be hours away.
+        # What was waited for may have filled it.
         if size_bytes is not None:
-            await self._cache.wait_for_room()
+            await self.wait_for_cache()
         self._room.lend(self._take_back)
 
     def try_expect(self, size_bytes: int) -> bool:
@@ -117,7 +129,7 @@ class FramesInProgress:
         self._room.release()
         await self._promise.take(size_bytes)
         await self._room.take(size_bytes)
-        await self._cache.wait_for_room()
+        await self.wait_for_cache()
 
     def begin_await(self, give_up: Callable[[], None]) -> None:
         """Have ``give_up`` called if the next piece does not come and others need the room."""
@@ -173,6 +185,6 @@ class FramesInProgress:
         self._room.resize(0)
 
     def close(self) -> None:
-        """No more frames: give up the room of the next one."""
+        """Give up the room of the next frame: none is to come, or what came is none."""
         self._promise.release()
         self._room.release()

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import partial
 from itertools import islice
+from typing import Generic, TypeVar
 
 from bookie_server.bookie import Bookie
+from bookie_server.core.effects import ReplyTo
 from bookie_server.memory.frames import SECTION_OVERHEAD, Frame, FramesInProgress
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.wire import add_frames
@@ -38,13 +40,17 @@ STEP_S = 0.01
 _LOGGER = logging.getLogger(__name__)
 
 
-class AddCarrier(ABC):
+F = TypeVar("F", bound=Sized)
+"""A frame as its carrier brings it; its length is that of its bytes."""
+
+
+class AddCarrier(ABC, Generic[F]):
     """One client's frames, and the way back for their answers."""
 
     @abstractmethod
     async def next(
-        self, in_progress: FramesInProgress, take_at_once: Callable[[Buffer], bool]
-    ) -> Buffer | None:
+        self, in_progress: FramesInProgress, take_at_once: Callable[[F], bool]
+    ) -> F | None:
         """The next frame, for which room was taken as the carrier can; ``None``: the client has said all.
 
         Frames of which ``take_at_once`` says that it has taken them need not come this way, which takes
@@ -54,6 +60,18 @@ class AddCarrier(ABC):
             MalformedFrameError: what comes is no frame.
             TimeoutError: the client does not send the rest of a frame, and others need the room.
         """
+
+    @abstractmethod
+    def sections_of(self, frame: F) -> Iterator[Section]:
+        """The adds of a frame; raises :class:`MalformedFrameError`."""
+
+    def parts_of(self, section: Section) -> Sequence[Section]:
+        """The adds that a refused section was made of, where the client knows nothing of sections."""
+        return ()
+
+    @abstractmethod
+    def encode(self, replies: Sequence[SectionReply]) -> bytes:
+        """The answers to any number of sections, in one message."""
 
     @abstractmethod
     async def send(self, answers: bytes) -> None:
@@ -69,14 +87,24 @@ class AddCarrier(ABC):
         """What sends a message of answers without a turn of the event loop; ``None``: nothing does, at this moment."""
 
 
-class AddStream:
+class FrameCarrier(AddCarrier[Buffer]):
+    """Of frames of our own layout."""
+
+    def sections_of(self, frame: Buffer) -> Iterator[Section]:
+        return add_frames.sections_of(frame)
+
+    def encode(self, replies: Sequence[SectionReply]) -> bytes:
+        return add_frames.encode_write_reply(replies)
+
+
+class AddStream(Generic[F]):
     """Serves one client."""
 
     def __init__(
         self,
         bookie: Bookie,
         in_progress: FramesInProgress,
-        carrier: AddCarrier,
+        carrier: AddCarrier[F],
         is_draining: Callable[[], bool],
     ) -> None:
         """``is_draining``: no more frames are taken."""
@@ -84,7 +112,8 @@ class AddStream:
         self._in_progress = in_progress
         self._carrier = carrier
         self._is_draining = is_draining
-        self._now_s = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
         self._pause_at_s = 0.0
         self._replies: list[SectionReply] = []
         self._unanswered = 0
@@ -136,7 +165,7 @@ class AddStream:
                 self._wake.clear()
                 while ready := self._replies[:REPLIES_MAX]:
                     del self._replies[:REPLIES_MAX]
-                    await self._carrier.send(add_frames.encode_write_reply(ready))
+                    await self._carrier.send(self._carrier.encode(ready))
                 self._taken.set()
             # What was sent without this task may be on its way by half, and the carrier is about to be closed.
             await self._carrier.drain()
@@ -154,7 +183,7 @@ class AddStream:
         elif self._replies and not self._is_over:
             ready, self._replies = self._replies, []
             try:
-                send(add_frames.encode_write_reply(ready))
+                send(self._carrier.encode(ready))
             except Exception:
                 # Here it would be the bookie's failure. The task tries again, and its failure is the stream's.
                 _LOGGER.exception("answers. client=%s", self._in_progress.client)
@@ -192,7 +221,6 @@ class AddStream:
 
     async def _take_frame(self) -> bool:
         """Wait for the next frame and admit its sections; false: there is none, or it is not wanted."""
-        await self._bookie.wait_for_room()
         data = await self._carrier.next(self._in_progress, self._take_at_once)
         if data is None:
             return False
@@ -211,21 +239,21 @@ class AddStream:
             frame.let_go()
         return True
 
-    async def _parse(self, data: Buffer) -> tuple[Frame, list[Section]]:
+    async def _parse(self, data: F) -> tuple[Frame, list[Section]]:
         # All are parsed before any is admitted: what follows on
         # the stream of a frame that does not parse means nothing.
         sections: list[Section] = []
-        for section in add_frames.sections_of(data):
+        for section in self._carrier.sections_of(data):
             sections.append(section)
             await self._pause_if_due()
         return await self._in_progress.arrive(_memory_of(data, sections)), sections
 
-    def _take_at_once(self, data: Buffer) -> bool:
+    def _take_at_once(self, data: F) -> bool:
         """Admit a frame that needs nothing to be waited for; false: the task is to do it, or what is left of it."""
         if self._is_draining() or self._is_over or len(self._replies) > ANSWERS_UNSENT_MAX:
             return False
         try:
-            sections = list(islice(add_frames.sections_of(data), SECTIONS_AT_ONCE + 1))
+            sections = list(islice(self._carrier.sections_of(data), SECTIONS_AT_ONCE + 1))
         except MalformedFrameError:
             return False
         if len(sections) > SECTIONS_AT_ONCE:
@@ -247,10 +275,12 @@ class AddStream:
         return True
 
     def _admit(self, frame: Frame, section: Section) -> None:
+        self._bookie.add(section, self._hold(frame, section), self._in_progress.client)
+
+    def _hold(self, frame: Frame, section: Section) -> ReplyTo:
         frame.hold()
         self._unanswered += 1
-        answer = partial(self._answer, frame, section)
-        self._bookie.add(section, answer, self._in_progress.client)
+        return partial(self._answer, frame, section)
 
     async def _pause_if_due(self) -> None:
         """Serve others in between: a frame may have thousands of sections."""
@@ -260,6 +290,13 @@ class AddStream:
 
     def _answer(self, frame: Frame, section: Section, status: Status) -> None:
         self._unanswered -= 1
+        if status is not Status.OK and (parts := self._carrier.parts_of(section)):
+            for part in parts:
+                # Not from within the bookie's own steps.
+                answer = self._hold(frame, part)
+                self._loop.call_soon(self._bookie.add, part, answer, self._in_progress.client)
+            frame.let_go()
+            return
         self._count(section, status, self._now_s() - frame.arrived_s)
         frame.let_go()
         self._replies.append(section.reply(status))
@@ -282,6 +319,6 @@ class AddStream:
             )
 
 
-def _memory_of(data: Buffer, sections: Sequence[Section]) -> int:
+def _memory_of(data: Sized, sections: Sequence[Section]) -> int:
     """Bytes that a frame takes until it is answered, about."""
     return len(data) + SECTION_OVERHEAD * len(sections)

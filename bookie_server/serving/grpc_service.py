@@ -20,7 +20,7 @@ import grpc.aio
 from bookie_server.memory.budget import Room
 from bookie_server.memory.connections import Connections
 from bookie_server.memory.frames import FramesInProgress
-from bookie_server.serving.adds import AddCarrier
+from bookie_server.serving.adds import FrameCarrier
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.service import BookieService
 from bookie_server.wire.buffer import Buffer
@@ -115,7 +115,7 @@ class GrpcService:
         return reply
 
 
-class _AddCall(AddCarrier):
+class _AddCall(FrameCarrier):
     """One call; larger frames come in pieces."""
 
     send_now = None  # a call is written to by coroutines only

@@ -9,17 +9,26 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.frames import FramesInProgress, PromisedMemory
 from bookie_server.memory.slots import Slots
-from bookie_server.serving.adds import AddCarrier, AddStream
+from bookie_server.serving.adds import AddCarrier, AddStream, F
 from bookie_server.serving.reads import COPIES_OF_REPLY, READS_IN_FLIGHT_MAX, Reads, SendReply
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.wire import codec
 from bookie_server.wire.envelope import Reason
 from bookie_server.wire.messages import BookieInfo, Method, Status
+
+
+class DiskUsage(NamedTuple):
+    """In bytes."""
+
+    total: int
+    used: int
+    free: int
 
 
 class BookieService:
@@ -31,10 +40,10 @@ class BookieService:
 
     def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
         self.identity = identity
+        self.bookie = bookie
         self.memory = PromisedMemory(bookie.adds_in_progress, bookie)
         self.is_draining = False
         """Set when the bookie stops: no more frames are taken from streams."""
-        self._bookie = bookie
         self._directory = directory
         self._slots_of_reads = Slots(READS_IN_FLIGHT_MAX)
         self._methods: Mapping[Method, Callable[[bytes, Room], Awaitable[bytes]]] = {
@@ -44,14 +53,14 @@ class BookieService:
             Method.LIST_ENTRIES: self._list_entries,
         }
 
-    async def serve_adds(self, client: str, carrier: AddCarrier) -> None:
+    async def serve_adds(self, client: str, carrier: AddCarrier[F]) -> None:
         """Serve a stream of adds to its end.
 
         Raises:
             RefusedError: it is ended from here, and the carrier tells the client why.
         """
         in_progress = FramesInProgress(self.memory, client)
-        stream = AddStream(self._bookie, in_progress, carrier, lambda: self.is_draining)
+        stream = AddStream(self.bookie, in_progress, carrier, lambda: self.is_draining)
         try:
             await stream.serve()
         except RefusedError as refused:
@@ -62,12 +71,21 @@ class BookieService:
         self, client: str, send: SendReply, *, parked_max: int = READS_IN_FLIGHT_MAX
     ) -> Reads:
         """What serves a stream of reads."""
-        slots = self._slots_of_reads.of(client)
-        return Reads(self._bookie, client, slots, send, parked_max=parked_max)
+        slots = self.slots_of_reads(client)
+        return Reads(self.bookie, client, slots, send, parked_max=parked_max)
+
+    def slots_of_reads(self, client: str) -> asyncio.Semaphore:
+        """How many reads of the client are executed at once, over all its streams."""
+        return self._slots_of_reads.of(client)
+
+    async def disk_usage(self) -> DiskUsage:
+        """Of the first directory for ledgers."""
+        # A sick disk may keep this waiting, and the loop must not wait with it.
+        return DiskUsage(*await asyncio.to_thread(shutil.disk_usage, self._directory))
 
     def room_for_reply(self, client: str) -> Room:
         """Room of a reply, to be given back when the client has it."""
-        return self._bookie.reads_in_progress.room(client)
+        return self.bookie.reads_in_progress.room(client)
 
     async def answer(self, method: Method, data: bytes, room: Room) -> bytes:
         """The reply to one request; ``room`` is what it takes until it is sent.
@@ -89,13 +107,13 @@ class BookieService:
         return refused
 
     def _count(self, refused: RefusedError) -> None:
-        self._bookie.measures.malformed_count += refused.reason is Reason.MALFORMED
+        self.bookie.measures.malformed_count += refused.reason is Reason.MALFORMED
 
     async def _read_lac(self, data: bytes, room: Room) -> bytes:
-        loop, measures = asyncio.get_running_loop(), self._bookie.measures
+        loop, measures = asyncio.get_running_loop(), self.bookie.measures
         request = codec.parse_read_lac_request(data)
         started_s = loop.time()
-        reply = await self._bookie.read_lac(request, room)
+        reply = await self.bookie.read_lac(request, room)
         measures.read_bytes += len(reply.records)
         # To wait for news is what a long poll is for.
         if request.long_poll is None:
@@ -107,21 +125,20 @@ class BookieService:
 
     async def _write_lac(self, data: bytes, _: Room) -> bytes:
         ledger_id, master_key, packet = codec.parse_write_lac_request(data)
-        return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
+        return codec.encode_status(await self.bookie.write_lac(ledger_id, master_key, packet))
 
     async def _info(self, data: bytes, _: Room) -> bytes:
         codec.parse_info_request(data)
-        # A sick disk may keep this waiting, and the loop must not wait with it.
-        disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
+        disk = await self.disk_usage()
         info = replace(
             self.identity,
-            ledger_count=len(self._bookie.storage.contents.ledgers),
+            ledger_count=len(self.bookie.storage.contents.ledgers),
             disk_total_bytes=disk.total,
             disk_free_bytes=disk.free,
-            limbo_count=self._bookie.measures.limbo_count,
+            limbo_count=self.bookie.measures.limbo_count,
         )
         return codec.encode_info(info)
 
     async def _list_entries(self, data: bytes, _: Room) -> bytes:
         request = codec.parse_list_entries_request(data)
-        return codec.encode_entry_list(self._bookie.list_entries(request))
+        return codec.encode_entry_list(self.bookie.list_entries(request))

@@ -9,14 +9,14 @@ from functools import partial
 from bookie_server.carrier.connection import Connection, new_body
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.memory.frames import FramesInProgress
-from bookie_server.serving.adds import AddCarrier
+from bookie_server.serving.adds import FrameCarrier
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.envelope import Head, Kind
 from bookie_server.wire.limits import PIECE_SIZE_MIN, USUAL_SIZE_MAX
 
 
-class AddConnection(AddCarrier):
+class AddConnection(FrameCarrier):
     """For use on one event loop."""
 
     def __init__(self, connection: Connection) -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from contextlib import suppress
 from functools import partial
 
-from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.carrier.connection import Connection, ConnectionEndedError
-from bookie_server.carrier.sockets import SocketStream
 from bookie_server.memory.budget import Room
+from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.noted import Noted
+from bookie_server.serving.outbox import Outbox
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_adds import AddConnection
@@ -31,6 +30,7 @@ from bookie_server.wire.envelope import (
     Purpose,
     Reason,
     encode_farewell,
+    encode_head,
     encode_hello,
     parse_hello,
 )
@@ -42,50 +42,17 @@ FAREWELL_WITHIN_S = 1.0
 """So long a client that is refused may take to hear why."""
 REQUESTS_IN_FLIGHT_MAX = 1_000
 """Requests of one connection that are served at once, reads aside; the others wait in the kernel's buffers."""
-_ACCEPT_AGAIN_S = 0.1
-"""Pause after a connection could not be accepted, as for want of descriptors."""
 _ASKED = frozenset({Kind.READ, Kind.GIVE_UP, *METHODS})
 _LOGGER = logging.getLogger(__name__)
 
 
-class SocketService:
-    """Serves connections until it is stopped; for use on one event loop."""
+class SocketService(Acceptor):
+    """See the module."""
 
     def __init__(self, service: BookieService, *, connections_max: int) -> None:
+        super().__init__(connections_max)
         self._service = service
-        self._connections_max = connections_max
-        self._talks: set[asyncio.Task[None]] = set()
         self._missed = Noted()
-
-    async def run(self, listener: socket.socket) -> None:
-        """Accept and serve, until cancelled. The listener stays its owner's."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connected, address = await loop.sock_accept(listener)
-            except OSError as error:
-                _LOGGER.warning("no connection accepted. detail=%s", error)
-                await asyncio.sleep(_ACCEPT_AGAIN_S)
-                continue
-            try:
-                if len(self._talks) < self._connections_max:
-                    self.serve(SocketStream(connected, f"{address[0]}:{address[1]}"))
-                else:
-                    connected.close()
-            except OSError:
-                connected.close()  # the client is gone already
-            # Others are served while clients come one after the other.
-            await asyncio.sleep(0)
-
-    def serve(self, stream: ByteStream) -> None:
-        """Begin to serve a connection; it ends with its client, or with ``stop``."""
-        task = asyncio.create_task(self._talk(Connection(stream)), name="serve-connection")
-        self._talks.add(task)
-        task.add_done_callback(self._talks.discard)
-
-    async def stop(self) -> None:
-        """End all connections."""
-        await end_tasks(self._talks)
 
     async def _talk(self, connection: Connection) -> None:
         try:
@@ -159,7 +126,7 @@ class _Requests:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, asyncio.Task[None]] = {}
         """By the numbers of the requests, reads aside."""
-        self._writing = asyncio.Lock()
+        self._outbox = Outbox(connection, service.room_for_reply)
 
     async def serve(self) -> None:
         """Serve until the client goes.
@@ -235,16 +202,4 @@ class _Requests:
         await self._send(Kind.READ_REPLY, number, reply)
 
     async def _send(self, kind: Kind, number: int, reply: bytes) -> None:
-        # One at a time: what is not sent yet is bounded by the room that its makers hold.
-        async with self._writing:
-            # Lent though it is empty: a reply that is not taken keeps those behind it waiting, with their room.
-            with self._service.room_for_reply(self._connection.peer) as turn:
-                turn.lend(self._disconnect)
-                self._connection.send(kind, (reply,), number)
-                await self._connection.drain()
-
-    def _disconnect(self) -> None:
-        _LOGGER.warning(
-            "disconnected: it keeps room that others wait for. peer=%s", self._connection.peer
-        )
-        self._connection.close()
+        await self._outbox.send((encode_head(Head(kind, len(reply), number)), reply))

@@ -59,7 +59,8 @@ class Section:
     ledger_id: int
     master_key: bytes
     is_recovery: bool
-    digest_type: DigestType
+    digest_type: DigestType | None
+    """``None``: the client did not say, as Apache's do not."""
     run: Run
     defect: str = ""
     """Which limit of :mod:`bookie_server.wire.limits` it breaks; such a section is BAD_REQUEST."""

@@ -31,6 +31,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import DigestType
 from tests.doubles.records import add, encoded_section, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.waits import pass_turns, until
@@ -227,7 +228,7 @@ async def test_an_idle_stream_does_not_hold_its_last_frame(tmp_path: Path) -> No
 
     async with serving(tmp_path) as served:
         stream = served.open("Write", "client")
-        wrong_key = add_frames.encode_section_header(7, bytes(20), section([b"x"]).digest_type)
+        wrong_key = add_frames.encode_section_header(7, bytes(20), DigestType.CRC32C)
         small = encoded_section([b"ten bytes."]).data
         refused = add_frames.encode_section(wrong_key, [section([bytes(4 * MIB)], 1).run.data])
         frame = WatchedBytes(small + refused)

@@ -17,6 +17,7 @@ from bookie_server.serving.grpc_service import SERVICE, GrpcService
 from bookie_server.serving.service import BookieService
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import BookieInfo, ReadRequest, Status
+from bookkeeper_metadata.model import DigestType
 from tests.doubles.records import encoded_section
 from tests.doubles.storage import running_bookie
 from tests.patience import seconds
@@ -110,7 +111,7 @@ async def test_a_section_beyond_a_limit_is_refused_by_itself(
     bookie, connected = channel
     good = encoded_section([b"x"]).data
     (bad,) = add_frames.parse_frame(encoded_section([b"x"], ledger_id=8).data)
-    header = add_frames.encode_section_header(8, b"short", bad.digest_type)
+    header = add_frames.encode_section_header(8, b"short", DigestType.CRC32C)
 
     found = await replies(
         connected, "Write", [add_frames.encode_section(header, [bad.run.data]) + good]

@@ -1,0 +1,59 @@
+"""Acceptor: accepts connections at a port and serves each until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from abc import ABC, abstractmethod
+
+from bookie_server.carrier.byte_stream import ByteStream
+from bookie_server.carrier.connection import Connection
+from bookie_server.carrier.sockets import SocketStream
+from bookkeeper_metadata.foundation.tasks import end_tasks
+
+_ACCEPT_AGAIN_S = 0.1
+"""Pause after a connection could not be accepted, as for want of descriptors."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class Acceptor(ABC):
+    """Serves connections until it is stopped; for use on one event loop."""
+
+    def __init__(self, connections_max: int) -> None:
+        self._connections_max = connections_max
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def run(self, listener: socket.socket) -> None:
+        """Accept and serve, until cancelled. The listener stays its owner's."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, address = await loop.sock_accept(listener)
+            except OSError as error:
+                _LOGGER.warning("no connection accepted. detail=%s", error)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            try:
+                if len(self._talks) < self._connections_max:
+                    self.serve(SocketStream(connected, f"{address[0]}:{address[1]}"))
+                else:
+                    connected.close()
+            except OSError:
+                connected.close()  # the client is gone already
+            # Others are served while clients come one after the other.
+            await asyncio.sleep(0)
+
+    def serve(self, stream: ByteStream) -> None:
+        """Begin to serve a connection; it ends with its client, or with ``stop``."""
+        task = asyncio.create_task(self._talk(Connection(stream)), name="serve-connection")
+        self._talks.add(task)
+        task.add_done_callback(self._talks.discard)
+
+    async def stop(self) -> None:
+        """End all connections."""
+        await end_tasks(self._talks)
+
+    @abstractmethod
+    async def _talk(self, connection: Connection) -> None:
+        """Serve one to its end, and close it; raises nothing."""

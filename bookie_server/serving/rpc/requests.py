@@ -1,0 +1,95 @@
+"""One connection's requests that are no adds: answered as they come to be, each by one of the bookie's answers.
+
+Source of what is answered when: Apache's processors, as far as 4.18.0 was seen to answer (tests/golden/apache).
+Stricter: absence is told only where it is proven, so what this bookie cannot know is EIO, behind a fence and
+to READ_LAC as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from bookie_server.carrier.connection import Connection
+from bookie_server.memory.budget import Room
+from bookie_server.serving.outbox import Outbox
+from bookie_server.serving.rpc.answering import Answering, refusal_of
+from bookie_server.serving.service import BookieService
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.rpc import messages, v2, v3
+from bookie_server.wire.rpc.incoming import Asked
+from bookie_server.wire.rpc.statuses import RpcStatus
+from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
+
+REQUESTS_IN_FLIGHT_MAX = 1_000
+"""Requests of one connection that are served at once, long polls among them; others wait in the kernel's buffers."""
+_LOGGER = logging.getLogger(__name__)
+_READS = messages.ReadEntry | messages.BatchRead
+
+
+class RpcRequests:
+    """For use on one event loop."""
+
+    def __init__(self, service: BookieService, connection: Connection) -> None:
+        self._service = service
+        self._peer = connection.peer
+        self._answering = Answering(service)
+        self._outbox = Outbox(connection, service.room_for_reply)
+        self._places = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
+        self._slots = service.slots_of_reads(self._peer)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def answer(self, asked: Asked) -> None:
+        """Begin to answer a request; returns when the next one may come."""
+        await self._places.acquire()
+        task = asyncio.create_task(self._answer(asked), name="answer")
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    async def finish(self) -> None:
+        """Wait until what was asked is answered: whoever says no more may still wait for it."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End what is left: nobody is there for its answer."""
+        await end_tasks(self._tasks)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._places.release()
+        has_failed(task)  # the connection has ended, and says so
+
+    async def _answer(self, asked: Asked) -> None:
+        request = asked.request
+        # A long poll waits for others, and keeps none of them from the disk.
+        is_read = isinstance(request, _READS) and not (
+            isinstance(request, messages.ReadEntry) and request.is_long_poll
+        )
+        with self._service.room_for_reply(self._peer) as room:
+            if not is_read:
+                await self._outbox.send(await self._parts(asked, room))
+                return
+            # Not given back before the reply is out: a reader that is
+            # slow to take replies has a limited part in memory.
+            async with self._slots:
+                await self._outbox.send(await self._parts(asked, room))
+
+    async def _parts(self, asked: Asked, room: Room) -> tuple[Buffer, ...]:
+        request = asked.request
+        if asked.refusal is not None or request is None:
+            return encode(asked, asked.refusal or RpcStatus.EBADREQ, refusal_of(request))
+        try:
+            status, reply = await self._answering.answer(request, room)
+        except Exception:
+            # A defect ends the request it comes from, and no other.
+            _LOGGER.exception("request failed. request=%s", type(request).__name__)
+            status, reply = RpcStatus.EIO, refusal_of(request)
+        return encode(asked, status, reply)
+
+
+def encode(asked: Asked, status: RpcStatus, reply: messages.Reply | None) -> tuple[Buffer, ...]:
+    """The answer in the version of the request."""
+    if isinstance(asked, v3.Numbered):
+        return v3.encode_answer(v3.Answer(asked.head, status, reply))
+    assert isinstance(reply, v2.Reply)
+    return v2.encode_answer(v2.Answer(status, reply, asked.version))

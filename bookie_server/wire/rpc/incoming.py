@@ -1,0 +1,193 @@
+"""What a client says on a connection, cut into sections of adds and other requests.
+
+Adds come one entry a frame. Those of one ledger that follow each other become one section, whose records are
+the entries with their lengths in front: one copy, and a bookie is asked once for all of them.
+
+Source: Apache ``BookieProtoEncoding.RequestDecoder``; a connection may begin with version 3 and go on with 2, and
+not the other way round.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bookie_server.wire import limits
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.digest import MASTER_KEY_SIZE
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
+from bookie_server.wire.messages import Section, SectionReply, Status
+from bookie_server.wire.record import HEADER_SIZE, parse_run
+from bookie_server.wire.rpc import v2, v3
+from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
+from bookie_server.wire.rpc.messages import AddEntry
+from bookie_server.wire.rpc.statuses import RpcStatus
+
+FRAMES_AT_ONCE = 1_024
+"""Most frames cut in one step of the event loop: about 10 ms."""
+_LENGTH = struct.Struct(">i")
+_IDS = struct.Struct(">qq")
+
+
+@dataclass(frozen=True, slots=True)
+class RpcSection(Section):
+    """Adds that came one by one: their answers go out one by one, too."""
+
+    numbers: tuple[int, ...] = ()
+    """Of version 3, one for each entry; empty: it was version 2."""
+
+    def reply(self, status: Status) -> RpcSectionReply:
+        run = self.run
+        ids = self.ledger_id, run.first_entry, run.last_entry, self.is_recovery, status
+        return RpcSectionReply(*ids, run.entry_ids, self.numbers)
+
+    def parts(self) -> list[RpcSection]:
+        """Each entry as a section of its own."""
+        return [self._part(index) for index in range(len(self.run))]
+
+    def _part(self, index: int) -> RpcSection:
+        run = self.run.slice(index, index + 1)
+        head = self.ledger_id, self.master_key, self.is_recovery, self.digest_type
+        return RpcSection(*head, run, self.defect, self.numbers[index : index + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class RpcSectionReply(SectionReply):
+    """One status for each of the entries."""
+
+    entry_ids: Sequence[int] = ()
+    numbers: tuple[int, ...] = ()
+
+
+Asked = v2.Asked | v3.Numbered
+"""A request that is no add, or one that is refused."""
+
+
+class Incoming:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        self._is_v2 = False
+        self._defect: MalformedFrameError | None = None
+
+    def check(self) -> None:
+        """Raises :class:`MalformedFrameError` where the client, behind what was cut, said something that nobody can answer."""
+        if self._defect is not None:
+            raise self._defect
+
+    def cut(self, received: memoryview) -> tuple[list[RpcSection | Asked], int]:
+        """What the whole frames at the beginning of ``received`` ask for, in order, and how many bytes they are.
+
+        At most ``FRAMES_AT_ONCE``; all bytes are copied. What is behind something that nobody can answer is nothing; see :meth:`check`.
+        """
+        found: list[RpcSection | Asked] = []
+        if self._defect is not None:
+            return found, 0
+        adds: _Adds | None = None
+        at = 0
+        for _ in range(FRAMES_AT_ONCE):
+            try:
+                frame = frame_at(received, at)
+                if frame is None:
+                    break
+                asked = self._parse(frame)
+            except MalformedFrameError as error:
+                self._defect = error
+                break
+            at += LENGTH_SIZE + len(frame)
+            add = asked.request
+            if isinstance(add, AddEntry) and asked.refusal is None:
+                number = asked.head.number if isinstance(asked, v3.Numbered) else None
+                if adds is not None and adds.take(add, number):
+                    continue
+                following = _Adds.of(add, number)
+            else:
+                following = None
+            if adds is not None:
+                found.append(adds.section())
+            adds = following
+            if following is None:
+                is_shared = _shares_memory(asked)
+                found.append(self._parse(memoryview(bytes(frame))) if is_shared else asked)
+        if adds is not None:
+            found.append(adds.section())
+        return found, at
+
+    def _parse(self, frame: memoryview) -> Asked:
+        if self._is_v2 or is_of_v2(frame):
+            self._is_v2 = True
+            asked: Asked = v2.parse_request(frame)
+        else:
+            asked = v3.parse_request(frame)
+        if isinstance(asked.request, AddEntry) and _is_impossible(asked.request):
+            return replace(asked, refusal=asked.refusal or RpcStatus.EBADREQ)
+        return asked
+
+
+def _shares_memory(asked: Asked) -> bool:
+    request = asked.request
+    names = request.__slots__ if request is not None else ()
+    return any(isinstance(getattr(request, name), memoryview) for name in names)
+
+
+def _is_impossible(add: AddEntry) -> bool:
+    """Whether it is no entry, or another one than it says it is: Apache's bookies store the entry that the body is."""
+    body = add.body
+    return (
+        not HEADER_SIZE <= len(body) <= ENTRY_SIZE_MAX
+        or len(add.master_key) != MASTER_KEY_SIZE
+        or _IDS.unpack_from(body) != (add.ledger_id, add.entry_id)
+        # A negative one would be a record of a ledger's state in the journal.
+        or min(add.ledger_id, add.entry_id) < 0
+    )
+
+
+@dataclass(slots=True)
+class _Adds:
+    """Adds that may become one section."""
+
+    ledger_id: int
+    master_key: bytes
+    is_recovery: bool
+    is_v2: bool
+    ids: list[int]
+    numbers: list[int]
+    parts: list[Buffer]
+
+    @classmethod
+    def of(cls, add: AddEntry, number: int | None) -> _Adds:
+        """Of one add; ``number`` is version 3's."""
+        adds = cls(
+            add.ledger_id, bytes(add.master_key), add.is_recovery, number is None, [], [], []
+        )
+        adds._append(add, number)
+        return adds
+
+    def take(self, add: AddEntry, number: int | None) -> bool:
+        """Take one that follows; false: it belongs to a section of its own."""
+        first, last = self.ids[0], self.ids[-1]
+        if (
+            add.ledger_id != self.ledger_id
+            or not last < add.entry_id < first + limits.ID_SPAN_MAX
+            or add.master_key != self.master_key
+            or add.is_recovery is not self.is_recovery
+            or (number is None) is not self.is_v2
+            or len(self.ids) == limits.RUN_ENTRIES_MAX
+        ):
+            return False
+        self._append(add, number)
+        return True
+
+    def section(self) -> RpcSection:
+        """A bookie cannot know which digest the entries have."""
+        run = parse_run(b"".join(self.parts))
+        head = self.ledger_id, self.master_key, self.is_recovery, None
+        return RpcSection(*head, run, numbers=tuple(self.numbers))
+
+    def _append(self, add: AddEntry, number: int | None) -> None:
+        self.ids.append(add.entry_id)
+        self.parts += (_LENGTH.pack(len(add.body)), add.body)
+        if number is not None:
+            self.numbers.append(number)
