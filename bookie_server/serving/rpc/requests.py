@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 
 from bookie_server.carrier.connection import Connection
 from bookie_server.memory.budget import Room
 from bookie_server.serving.outbox import Outbox
-from bookie_server.serving.rpc.answering import Answering, refusal_of
+from bookie_server.serving.rpc.answering import Answered, Answering, refusal_of
 from bookie_server.serving.service import BookieService
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.incoming import Asked
-from bookie_server.wire.rpc.statuses import RpcStatus
+from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
+from bookkeeper_metadata.foundation.measures import Operation
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
+from bookkeeper_metadata.model import NO_ENTRY_ID
 
 REQUESTS_IN_FLIGHT_MAX = 1_000
 """Requests of one connection that are served at once, long polls among them; others wait in the kernel's buffers."""
 _LOGGER = logging.getLogger(__name__)
-_READS = messages.ReadEntry | messages.BatchRead
 
 
 class RpcRequests:
@@ -37,6 +39,8 @@ class RpcRequests:
         self._outbox = Outbox(connection, service.room_for_reply)
         self._places = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
         self._slots = service.slots_of_reads(self._peer)
+        self._measures = service.bookie.measures
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, asked: Asked) -> None:
@@ -60,34 +64,48 @@ class RpcRequests:
         has_failed(task)  # the connection has ended, and says so
 
     async def _answer(self, asked: Asked) -> None:
-        request = asked.request
-        # A long poll waits for others, and keeps none of them from the disk.
-        is_read = isinstance(request, _READS) and not (
-            isinstance(request, messages.ReadEntry) and request.is_long_poll
-        )
-        with self._service.room_for_reply(self._peer) as room:
-            if not is_read:
-                await self._outbox.send(await self._parts(asked, room))
-                return
-            # Not given back before the reply is out: a reader that is
-            # slow to take replies has a limited part in memory.
-            async with self._slots:
-                await self._outbox.send(await self._parts(asked, room))
+        operation = self._operation(asked.request)
+        # Not given back before the reply is out: a reader that is
+        # slow to take replies has a limited part in memory.
+        async with self._slots if operation is self._measures.reads else nullcontext():
+            with self._service.room_for_reply(self._peer) as room:
+                started_s = self._loop.time()
+                status, reply = await self._reply(asked, room)
+                if operation is not None:
+                    refusal = None if status is RpcStatus.EOK else meaning_of(status).name
+                    operation.add(self._loop.time() - started_s, refusal)
+                if isinstance(reply, messages.ReadReply | messages.BatchReply):
+                    self._measures.read_bytes += len(reply.body or b"")
+                await self._outbox.send(_encode(asked, status, reply))
 
-    async def _parts(self, asked: Asked, room: Room) -> tuple[Buffer, ...]:
+    async def _reply(self, asked: Asked, room: Room) -> Answered:
         request = asked.request
         if asked.refusal is not None or request is None:
-            return encode(asked, asked.refusal or RpcStatus.EBADREQ, refusal_of(request))
+            return asked.refusal or RpcStatus.EBADREQ, refusal_of(request)
         try:
-            status, reply = await self._answering.answer(request, room)
+            return await self._answering.answer(request, room)
         except Exception:
             # A defect ends the request it comes from, and no other.
             _LOGGER.exception("request failed. request=%s", type(request).__name__)
-            status, reply = RpcStatus.EIO, refusal_of(request)
-        return encode(asked, status, reply)
+            return RpcStatus.EIO, refusal_of(request)
+
+    def _operation(self, request: messages.Request | None) -> Operation | None:
+        """What counts it; a long poll waits for others, which is no work of the disk's, and is not counted."""
+        match request:
+            case messages.ReadEntry(entry_id=entry_id):
+                if request.is_long_poll:
+                    return None
+                is_last = entry_id == NO_ENTRY_ID
+                return self._measures.lac_reads if is_last else self._measures.reads
+            case messages.BatchRead():
+                return self._measures.reads
+            case messages.ReadLac():
+                return self._measures.lac_reads
+            case _:
+                return None
 
 
-def encode(asked: Asked, status: RpcStatus, reply: messages.Reply | None) -> tuple[Buffer, ...]:
+def _encode(asked: Asked, status: RpcStatus, reply: messages.Reply | None) -> tuple[Buffer, ...]:
     """The answer in the version of the request."""
     if isinstance(asked, v3.Numbered):
         return v3.encode_answer(v3.Answer(asked.head, status, reply))
