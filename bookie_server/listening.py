@@ -32,18 +32,18 @@ def bind(server: grpc.aio.Server, settings: BookieSettings) -> int:
         ) from cause
 
 
-def listen_for_sockets(settings: BookieSettings) -> socket.socket | None:
-    """What listens for plain sockets, if anything should.
+def listen_at(settings: BookieSettings, setting: str) -> socket.socket | None:
+    """What listens at the port that a setting names, if anything should.
 
     Raises:
         PortUnavailableError: it cannot be had.
     """
-    port = settings.socket_port
+    port = getattr(settings, setting)
     try:
         return listen(settings.host, port) if port else None
     except OSError as refusal:
         raise port_unavailable(
-            refusal, settings.host, port, "socket_port", host_setting="host"
+            refusal, settings.host, port, setting, host_setting="host"
         ) from refusal
 
 

@@ -79,6 +79,10 @@ class PlaceSettings(ProcessSettings):
     socket_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
     """TCP port of the same service over plain sockets, on the same `host`: clients use it where there is one, and nothing
     else then. 0: none is opened, and clients use gRPC."""
+    rpc_port: int = setting(3183, minimum=0, maximum=_PORT_MAX)
+    """TCP port of Apache BookKeeper's protocol, versions 2 and 3, on the same `host`: Java clients, `bookkeeper shell` and Apache's
+    auto-recovery use it. 0: none is opened, and a Java client that shares the cluster chooses the bookie all the same, cannot
+    reach it, and writes fewer copies until it has replaced it."""
     autorecovery: bool = False
     """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
     the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
@@ -96,11 +100,11 @@ class PlaceSettings(ProcessSettings):
                 "port 0 takes a free port, so the bookie's id would be an address that it never has "
                 "again; name it with --bookie-id, or give a port; port=0"
             )
-        if self.port and self.socket_port == self.port:
-            found.append(
-                "the port of the sockets must be another one, or 0 for none; "
-                f"port={self.port} socket_port={self.socket_port}"
-            )
+        ports = {name: getattr(self, name) for name in ("port", "socket_port", "rpc_port")}
+        chosen = [port for port in ports.values() if port]
+        if len(set(chosen)) < len(chosen):
+            listed = " ".join(f"{name}={port}" for name, port in ports.items())
+            found.append(f"each carrier needs a port of its own, or 0 for none; {listed}")
         return [*found, *self._insecure_hosts(("host",))]
 
     @property

@@ -64,7 +64,7 @@ def test_a_number_below_its_minimum_is_refused_and_the_minimum_is_not(kind: type
     needed = NEEDED[kind]
     numbers = [field.name for field in dataclasses.fields(kind) if type(field.default) is int]
 
-    for name in set(numbers) - {"port", "http_port", "socket_port", "retry_ms_max"}:
+    for name in set(numbers) - {"port", "http_port", "socket_port", "rpc_port", "retry_ms_max"}:
         least = MINIMA_OTHER_THAN_ONE.get(name, 1)
         with pytest.raises(
             ValueError,

@@ -34,7 +34,7 @@ from bookie_server.core.records import (
 )
 from bookie_server.core.same_entries import conflicts_with_any, without_ids_of
 from bookie_server.core.space import Mode
-from bookie_server.wire.digest import HmacDigest, keyless_digest, size_of
+from bookie_server.wire.digest import keyless_digest, size_of
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
     RECORD_OVERHEAD,
@@ -139,7 +139,7 @@ class Admission:
         pending = self._pending_near(
             section.ledger_id, section.run.first_entry, section.run.last_entry
         )
-        digest_size = size_of(section.digest_type) if section.digest_type is not None else None
+        digest_size = size_of(section.digest_type)
         # A writer that never had its answer sends the same bytes again. What is stored is not
         # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)
@@ -392,12 +392,9 @@ def _is_plausible(section: Section) -> bool:
     A writer cannot know an entry confirmed before it is stored. Apache's re-replication, whose adds
     are recovery's, packages entries anew with the LAC of the whole ledger.
     """
-    run = section.run
+    run, digest = section.run, keyless_digest(section.digest_type)
     if not headers_are_possible(run, may_know_itself=section.is_recovery):
         return False
-    if section.digest_type is None:
-        return True  # readers will see
-    digest = keyless_digest(section.digest_type)
     if digest is None:
-        return smallest_record(run) >= RECORD_OVERHEAD + HmacDigest.size
+        return smallest_record(run) >= RECORD_OVERHEAD + (size_of(section.digest_type) or 0)
     return run_verifies(run, digest)

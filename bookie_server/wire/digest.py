@@ -140,14 +140,16 @@ def digest_for(digest_type: DigestType, password: bytes) -> Digest:
             return DummyDigest()
 
 
-def size_of(digest_type: DigestType) -> int:
-    """Bytes that digests of this type take."""
-    return _SIZES[digest_type]
+def size_of(digest_type: DigestType | None) -> int | None:
+    """Bytes that digests of this type take; ``None`` of one that is not known."""
+    return _SIZES[digest_type] if digest_type is not None else None
 
 
-def keyless_digest(digest_type: DigestType) -> Digest | None:
-    """The digest a bookie can check without the password; ``None`` for HMAC, which it cannot."""
-    return None if digest_type is DigestType.HMAC else digest_for(digest_type, b"")
+def keyless_digest(digest_type: DigestType | None) -> Digest | None:
+    """The digest a bookie can check without the password; ``None`` for HMAC, and where the type is not known."""
+    if digest_type is None or digest_type is DigestType.HMAC:
+        return None
+    return digest_for(digest_type, b"")
 
 
 _SIZES = {each.type: each.size for each in (Crc32cDigest, Crc32Digest, HmacDigest, DummyDigest)}

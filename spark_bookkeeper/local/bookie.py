@@ -43,6 +43,7 @@ class LocalBookie(LocalProcess):
         port: int,
         http_port: int,
         socket_port: int,
+        rpc_port: int,
         directory: Path,
         metadata_service_uri: str,
         settings: Mapping[str, Any],
@@ -53,6 +54,8 @@ class LocalBookie(LocalProcess):
         self._http_port = http_port
         self.socket_port = socket_port
         """Where it is reached over plain sockets; another one whenever the cluster is started."""
+        self.rpc_port = rpc_port
+        """Where Apache's clients reach it."""
         self.bookie_id = f"{LOOPBACK}:{port}"
         log_path = directory / "bookie.log"
         super().__init__(f"bookie {self.bookie_id}", log_path, STOP_TIMEOUT_S, guard.popen)
@@ -120,6 +123,7 @@ class LocalBookie(LocalProcess):
             "port": self.port,
             "http_port": self._http_port,
             "socket_port": self.socket_port,
+            "rpc_port": self.rpc_port,
             "metadata_service_uri": self.metadata_service_uri,
             "journal_directories": [str(self.directory / "journal")],
             "ledger_directories": [str(self.directory / "ledgers")],

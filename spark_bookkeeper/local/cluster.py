@@ -28,6 +28,8 @@ from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 
 LEDGERS_ROOT = "/ledgers"
 STATE_FORMAT = 1
+_CARRIERS = (_SOCKETS, _RPC) = ("sockets", "rpc")
+"""Names of carriers in the state, beside gRPC, whose ports are in the bookies' ids."""
 
 
 class LocalCluster:
@@ -72,8 +74,8 @@ class LocalCluster:
         self._zookeeper: ZooKeeperProcess | None = None
         self._bookies: list[LocalBookie] = []
         self._ports_taken: set[int] = set()
-        self._socket_ports: dict[int, int] = {}
-        """Of bookies, by their ports."""
+        self._carrier_ports: dict[str, dict[int, int]] = {}
+        """By carrier and the ports of bookies."""
         self._owner_pid = os.getpid()
         self._replaced = frozenset(replace_lost_directories)
         self._restarts = Restarts() if restart_bookies else None
@@ -218,8 +220,9 @@ class LocalCluster:
                 self._lock = _lock(self._directory)
             self._guard = Guard()
         state = self._load()
-        sockets = self._socket_ports = dict(state.get("sockets", ()))
-        known = (self._port_wanted, state["zookeeper"], *state["bookies"], *sockets.values())
+        self._carrier_ports = {name: dict(state.get(name, ())) for name in _CARRIERS}
+        of_carriers = [port for ports in self._carrier_ports.values() for port in ports.values()]
+        known = (self._port_wanted, state["zookeeper"], *state["bookies"], *of_carriers)
         # Taken whether somebody listens there or not: the processes are down, and their bookies'
         # ids are made of these ports.
         self._ports_taken = {port for port in known if port is not None}
@@ -237,19 +240,23 @@ class LocalCluster:
     def _new_bookie(self, port: int, index: int) -> LocalBookie:
         invariant(self._guard is not None, "a cluster is used after start() and before stop()")
         assert self._guard is not None
-        # The same as before: clients that know it go on at once.
-        sockets = self._socket_ports.get(port)
-        if sockets is None or is_listening(sockets):
-            sockets = self._socket_ports[port] = free_port(self._ports_taken)
         return LocalBookie(
             self._guard,
             port=port,
             http_port=free_port(self._ports_taken),
-            socket_port=sockets,
+            socket_port=self._carrier_port(_SOCKETS, port),
+            rpc_port=self._carrier_port(_RPC, port),
             directory=self.directory / f"bookie{index}",
             metadata_service_uri=self.metadata_service_uri,
             settings=self._bookie_settings,
         )
+
+    def _carrier_port(self, carrier: str, port: int) -> int:
+        """Where another carrier reaches the bookie of this port: where it did before, so clients that know it go on at once."""
+        ports = self._carrier_ports[carrier]
+        if port not in ports or is_listening(ports[port]):
+            ports[port] = free_port(self._ports_taken)
+        return ports[port]
 
     def _load(self) -> dict[str, Any]:
         """ZooKeeper's port and the bookies' ports, as the last start in this directory left them."""
@@ -270,7 +277,8 @@ class LocalCluster:
             "zookeeper": self.zookeeper.port,
             "bookies": [bookie.port for bookie in self._bookies],
             # Of versions that have them: nothing is lost with these.
-            "sockets": [[bookie.port, bookie.socket_port] for bookie in self._bookies],
+            _SOCKETS: [[bookie.port, bookie.socket_port] for bookie in self._bookies],
+            _RPC: [[bookie.port, bookie.rpc_port] for bookie in self._bookies],
         }
         aside = self._state_path.with_suffix(".tmp")
         aside.write_text(json.dumps(state) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from bookie_server.carrier.sockets import listen
-from bookie_server.listening import bind, listen_for_sockets
+from bookie_server.listening import bind, listen_at
 from bookie_server.serving.grpc_service import SERVER_OPTIONS
 from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.foundation.listening import PortUnavailableError
@@ -59,9 +59,9 @@ async def test_a_host_that_is_not_here_is_not_taken_for_a_port_in_use(
 def test_plain_sockets_are_refused_by_the_settings_that_chose_their_address(taken: int) -> None:
     """The host has one setting for both carriers: the error named a flag that does not exist."""
     with pytest.raises(PortUnavailableError) as nowhere:
-        listen_for_sockets(BookieSettings(host="192.0.2.1", socket_port=3182, insecure=True))
+        listen_at(BookieSettings(host="192.0.2.1", socket_port=3182, insecure=True), "socket_port")
     with pytest.raises(PortUnavailableError) as in_use:
-        listen_for_sockets(BookieSettings(host=HOST, socket_port=taken))
+        listen_at(BookieSettings(host=HOST, socket_port=taken), "socket_port")
 
     assert (nowhere.value.setting, in_use.value.setting) == ("host", "socket_port")
     assert nowhere.value.detail.endswith("choose another with --host")

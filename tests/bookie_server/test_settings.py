@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,9 +75,12 @@ def test_a_free_port_needs_an_id_of_its_own() -> None:
     assert BookieSettings(port=0, bookie_id="b1").port == 0
 
 
-def test_the_sockets_need_a_port_of_their_own() -> None:
-    with pytest.raises(ValueError, match="0 for none; port=4000 socket_port=4000"):
-        BookieSettings(port=4000, socket_port=4000)
+@pytest.mark.parametrize("setting", ["socket_port", "rpc_port"])
+def test_every_carrier_needs_a_port_of_its_own(setting: str) -> None:
+    ports: dict[str, Any] = {"port": 4000, setting: 4000}
+    with pytest.raises(ValueError, match=f"0 for none; port=4000 .*{setting}=4000"):
+        BookieSettings(**ports)
+    assert BookieSettings(port=0, socket_port=0, rpc_port=0, bookie_id="b1").port == 0
 
 
 def test_directories_must_be_given_and_differ() -> None:

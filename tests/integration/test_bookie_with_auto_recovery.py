@@ -36,7 +36,8 @@ def bookie(cluster: LocalCluster, tmp_path: Path) -> Iterator[subprocess.Popen[b
     settings = {
         "bookie_id": bookie_id,
         "port": port,
-        "socket_port": free_port({port}),
+        "socket_port": free_port(taken := {port}),
+        "rpc_port": free_port(taken),
         "metadata_service_uri": cluster.metadata_service_uri,
         "journal_directories": [str(tmp_path / "journal")],
         "ledger_directories": [str(tmp_path / "ledgers")],

@@ -87,6 +87,7 @@ def test_a_local_bookie_whose_port_is_taken_is_not_started(taken: int, tmp_path:
         port=taken,
         http_port=0,
         socket_port=0,
+        rpc_port=0,
         directory=tmp_path / "bookie0",
         metadata_service_uri=NOWHERE,
         settings={},

@@ -82,7 +82,7 @@ def test_a_bookie_is_added_and_takes_new_ledgers(
     cluster: LocalCluster, bk: BookKeeper, ledger_ids: list[int], tmp_path: Path
 ) -> None:
     uri, taken, settings = cluster.metadata_service_uri, set[int](), tmp_path / "bookie.toml"
-    ports = {name: free_port(taken) for name in ("PORT", "SOCKET_PORT", "HTTP_PORT")}
+    ports = {name: free_port(taken) for name in ("PORT", "SOCKET_PORT", "RPC_PORT", "HTTP_PORT")}
     new = {"BOOKIE": f"{LOOPBACK}:{ports['PORT']}", **ports}
     with Walk(
         "Add a bookie", uri, tmp_path, **new, DISK=tmp_path / "disk", CONFIG=settings

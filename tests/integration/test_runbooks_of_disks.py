@@ -95,6 +95,7 @@ class SlowBookie:
         settings = {
             "metadata_service_uri": cluster.metadata_service_uri,
             "port": port,
+            "rpc_port": 0,
             "http_port": int(self.http.rpartition(":")[2]),
             "journal_directories": [str(directory / "journal")],
             "ledger_directories": [str(directory / "ledgers")],
