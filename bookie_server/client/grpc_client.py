@@ -119,9 +119,10 @@ class WriteCall(MessageStream):
     def unsent_bytes(self) -> int:
         return self._unsent_bytes
 
-    def send(self, sections: Sequence[bytes]) -> None:
+    def send(self, sections: Sequence[EncodedSection]) -> None:
         # Alone, a section is the same bytes object for every bookie of the write set.
-        frame = sections[0] if len(sections) == 1 else b"".join(sections)
+        parts = [section.data for section in sections]
+        frame = parts[0] if len(parts) == 1 else b"".join(parts)
         self._unsent_bytes += len(frame)
         self._unsent.put_nowait(frame)
 

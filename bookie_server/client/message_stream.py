@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
+from bookie_server.wire import add_frames
 from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.messages import EncodedSection, SectionReply
 
 
 class StreamEndedError(ConnectionError):
@@ -25,9 +27,18 @@ class MessageStream(ABC):
     def unsent_bytes(self) -> int:
         """Of what was sent: how much is in memory of this process still."""
 
+    @property
+    def entries_max(self) -> int | None:
+        """Most entries of the next frame, for which 0 is none now; ``None``: it does not matter."""
+        return None
+
     @abstractmethod
-    def send(self, sections: Sequence[bytes]) -> None:
+    def send(self, sections: Sequence[EncodedSection]) -> None:
         """Send a frame of these sections; what cannot be sent shows in ``receive``."""
+
+    def parse_replies(self, message: Buffer) -> Sequence[SectionReply]:
+        """The answers in a message; raises :class:`MalformedFrameError`."""
+        return add_frames.parse_write_reply(message)
 
     @abstractmethod
     async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:

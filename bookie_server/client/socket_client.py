@@ -6,16 +6,16 @@ Works in a process forked from one that has connections, too: a forked child's a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from random import Random, SystemRandom
+from random import Random
 
-from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.sockets import connect
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.client.calling import CallingBookieClient
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
+from bookie_server.client.opener import OpenBytes, Opener
 from bookie_server.client.read_stream import unreachable
 from bookie_server.client.request_stream import RequestStream
 from bookie_server.client.settings import ConnectionSettings
@@ -23,6 +23,7 @@ from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import codec
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.envelope import (
+    REPLY_KINDS,
     REQUEST_KINDS,
     Head,
     Hello,
@@ -35,11 +36,6 @@ from bookie_server.wire.envelope import (
 )
 from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
 from bookkeeper_metadata.version import __version__
-
-_PAUSE_S_MIN, _PAUSE_S_MAX = 0.05, 0.5
-"""Between two attempts to reach a bookie that is away."""
-OpenBytes = Callable[[], Awaitable[ByteStream]]
-"""Connects to the bookie's address; raises ``OSError``."""
 
 
 class SocketBookieClient(CallingBookieClient):
@@ -59,20 +55,16 @@ class SocketBookieClient(CallingBookieClient):
         """``random`` spreads the attempts of many clients to reach a bookie that was away."""
         super().__init__(bookie_id, settings)
         self._cluster_id = cluster_id
-        self._open_bytes = open_bytes
-        self._settings = settings
+        self._opener = Opener(bookie_id, open_bytes, settings, random)
         self._writes = WriteStream(self._open_adds, settings, bookie_id)
-        self._requests = RequestStream(partial(self._open, Purpose.REQUESTS))
-        self._random = random or SystemRandom()
-        self._pause_s = 0.0
-        self._open_again_s = 0.0
+        self._requests = _Requests(partial(self._open, Purpose.REQUESTS))
 
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
         self._writes.write(section, done)
 
     async def read(self, request: ReadRequest) -> ReadReply:
         data, timeout_s = codec.encode_read_request(0, request), self._read_timeout_ms / 1000
-        reply = None if self._is_closed else await self._requests.ask(Kind.READ, data, timeout_s)
+        reply = None if self._is_closed else await self._requests.ask((Kind.READ, data), timeout_s)
         try:
             return unreachable(request) if reply is None else codec.parse_read_reply(reply)[1]
         except codec.MalformedFrameError:
@@ -84,7 +76,7 @@ class SocketBookieClient(CallingBookieClient):
             await asyncio.gather(self._writes.close(), self._requests.close())
 
     async def _call(self, method: Method, request: bytes, timeout_s: float) -> bytes | None:
-        reply = await self._requests.ask(REQUEST_KINDS[method], request, timeout_s)
+        reply = await self._requests.ask((REQUEST_KINDS[method], request), timeout_s)
         # protobuf's parser takes bytes only.
         return None if reply is None else bytes(reply)
 
@@ -95,33 +87,11 @@ class SocketBookieClient(CallingBookieClient):
             raise StreamEndedError(str(error)) from error
 
     async def _open(self, purpose: Purpose) -> Connection:
-        """A connection at whose other end the bookie is.
+        """A connection at whose other end the bookie is; raises ``ConnectionError``."""
+        greet = partial(self._greet, purpose)
+        return await self._opener.open(greet, is_patient=purpose is Purpose.ADDS)
 
-        Raises:
-            ConnectionError: nobody answers there, or another; or so it was a moment ago.
-        """
-        loop = asyncio.get_running_loop()
-        left_s = self._open_again_s - loop.time()
-        if left_s > 0 and purpose is Purpose.REQUESTS:
-            raise ConnectionError(f"{self.bookie_id} was not reached a moment ago")
-        await asyncio.sleep(max(0, left_s))
-        try:
-            async with asyncio.timeout(self._settings.reconnect_timeout_ms / 1000):
-                connection = Connection(await self._open_bytes())
-                try:
-                    await self._greet(connection, purpose)
-                except BaseException:
-                    connection.close()
-                    raise
-                self._pause_s = 0.0
-                return connection
-        # A host's name may be none that can be encoded, and a port none at all.
-        except (OSError, UnicodeError, OverflowError, codec.MalformedFrameError) as error:
-            self._pause_s = min(max(_PAUSE_S_MIN, 2 * self._pause_s), _PAUSE_S_MAX)
-            self._open_again_s = loop.time() + self._random.uniform(0.5, 1) * self._pause_s
-            raise ConnectionError(f"{self.bookie_id} is not reached: {error!r}") from error
-
-    async def _greet(self, connection: Connection, purpose: Purpose) -> None:
+    async def _greet(self, purpose: Purpose, connection: Connection) -> None:
         hello = Hello(self.bookie_id, self._cluster_id, __version__, purpose)
         connection.send(Kind.HELLO, (encode_hello(hello),))
         head = await connection.receive_head()
@@ -136,6 +106,30 @@ class SocketBookieClient(CallingBookieClient):
             raise ConnectionEndedError("another bookie answered")
 
 
+class _Requests(RequestStream[tuple[Kind, bytes], memoryview]):
+    """Requests by kind and bytes."""
+
+    def _send(self, connection: Connection, number: int, request: tuple[Kind, bytes]) -> None:
+        kind, data = request
+        connection.send(kind, (data,), number)
+
+    def _give_up(self, connection: Connection, number: int) -> None:
+        connection.send(Kind.GIVE_UP, (), number)
+
+    async def _receive(self, connection: Connection) -> bool:
+        head = await connection.receive_head()
+        if head is None:
+            return False
+        body = await connection.receive_body(head.size_bytes)
+        if head.kind is Kind.FAREWELL:
+            return False
+        asked = self._asked.get(head.number)
+        if asked is not None and head.kind not in (REPLY_KINDS[asked.request[0]], Kind.NOTHING):
+            return False
+        self._answer(head.number, None if head.kind is Kind.NOTHING else body)
+        return True
+
+
 class _Adds(MessageStream):
     """A stream of adds over a connection of its own."""
 
@@ -146,9 +140,9 @@ class _Adds(MessageStream):
     def unsent_bytes(self) -> int:
         return self._connection.unsent_bytes
 
-    def send(self, sections: Sequence[bytes]) -> None:
+    def send(self, sections: Sequence[EncodedSection]) -> None:
         # Not joined: the same bytes objects go to every bookie of the write set.
-        self._connection.send(Kind.FRAME, sections)
+        self._connection.send(Kind.FRAME, [section.data for section in sections])
 
     async def receive(self, take_at_once: Callable[[Buffer], bool]) -> memoryview:
         try:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bookie_server.client.message_stream import MessageStream, OpenStream, StreamEndedError
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.wire import add_frames, codec
+from bookie_server.wire import codec
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import FRAME_SECTIONS_MAX
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status, run_id
@@ -30,6 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 _Key = tuple[int, int, int, bool]
 _SWEEP_S = 0.05
 """How often deadlines are checked while anything is unanswered."""
+_BUSY_S = 0.02
+"""Pause after a bookie said that it has too much to do."""
 _RETRY_S = 0.05
 """Pause between attempts to reach a bookie that refuses connections."""
 
@@ -44,7 +46,7 @@ class _Frame:
 @dataclass(slots=True)
 class _Pending:
     key: _Key
-    section: bytes
+    section: EncodedSection
     done: Callable[[Status], None]
     deadline_s: float
     frame: _Frame | None = None
@@ -68,6 +70,7 @@ class WriteStream:
         self._stream: MessageStream | None = None
         """The open one."""
         self._is_pumping = False
+        self._busy_until_s = 0.0
         self._lost_since_s: float | None = None
         self._runner: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -84,8 +87,8 @@ class WriteStream:
             self._lost_since_s = None
         deadline_s = self._loop.time() + self._settings.add_timeout_ms / 1000
         key = (section.ledger_id, section.first_entry, section.last_entry, section.is_recovery)
-        self._unsent.append(_Pending(key, section.data, done, deadline_s))
-        self._unsent_bytes += len(section.data)
+        self._unsent.append(_Pending(key, section, done, deadline_s))
+        self._unsent_bytes += len(section)
         self._wake.set()
         self._pump_soon()
         if self._runner is None or self._runner.done():
@@ -139,7 +142,7 @@ class WriteStream:
         return True
 
     def _take_replies(self, data: Buffer) -> None:
-        replies = add_frames.parse_write_reply(data)
+        replies = self._stream.parse_replies(data) if self._stream is not None else ()
         # Only an answer shows that the bookie is there: a connection alone proves nothing.
         self._lost_since_s = None
         for reply in replies:
@@ -155,12 +158,14 @@ class WriteStream:
     def _pump(self) -> None:
         self._is_pumping = False
         while self._stream is not None and self._may_send(self._stream):
-            self._stream.send(self._next_frame())
+            self._stream.send(self._next_frame(self._stream.entries_max))
 
     def _may_send(self, stream: MessageStream) -> bool:
         # Frames that have expired are not in flight any more, but may be on their way still: behind a bookie or
         # a network that is slower than its writers they would pile up.
         if not self._unsent or stream.unsent_bytes >= self._settings.frame_size_bytes_max:
+            return False
+        if self._loop.time() < self._busy_until_s or stream.entries_max == 0:
             return False
         if self._frames_in_flight == 0:
             return True
@@ -169,21 +174,26 @@ class WriteStream:
             and self._frames_in_flight < self._settings.frames_in_flight_max
         )
 
-    def _next_frame(self) -> list[bytes]:
-        frame, size = _Frame(), 0
-        sections: list[bytes] = []
+    def _next_frame(self, entries_max: int | None) -> list[EncodedSection]:
+        frame, size, entries = _Frame(), 0, 0
+        sections: list[EncodedSection] = []
         while self._unsent and len(sections) < FRAME_SECTIONS_MAX:
             pending = self._unsent[0]
-            size += len(pending.section)
-            if sections and size > self._settings.frame_size_bytes_max:
+            section = pending.section
+            size += len(section)
+            entries += section.last_entry - section.first_entry + 1
+            is_too_large = size > self._settings.frame_size_bytes_max or (
+                entries_max is not None and entries > entries_max
+            )
+            if sections and is_too_large:
                 break
             self._unsent.popleft()
-            self._unsent_bytes -= len(pending.section)
+            self._unsent_bytes -= len(section)
             pending.frame = frame
             # Noted before it is written: the answer may be faster than the write's return,
             # and what a broken write may have carried is found here.
             self._unanswered.setdefault(pending.key, deque()).append(pending)
-            sections.append(pending.section)
+            sections.append(section)
         frame.unanswered = len(sections)
         self._frames_in_flight += 1
         return sections
@@ -209,14 +219,28 @@ class WriteStream:
         pending = same.popleft()
         if not same:
             del self._unanswered[key]
-        self._complete(pending, reply.status)
+        if reply.status is Status.BUSY:
+            self._ask_again(pending)
+        else:
+            self._complete(pending, reply.status)
 
-    def _complete(self, pending: _Pending, status: Status) -> None:
-        frame = pending.frame
+    def _ask_again(self, pending: _Pending) -> None:
+        """The bookie has more to do than it takes: let it do some of that, until the add's deadline."""
+        self._let_go_of_frame(pending)
+        self._unsent.appendleft(pending)
+        self._unsent_bytes += len(pending.section)
+        self._busy_until_s = self._loop.time() + _BUSY_S
+        self._loop.call_later(_BUSY_S, self._pump_soon)
+
+    def _let_go_of_frame(self, pending: _Pending) -> None:
+        frame, pending.frame = pending.frame, None
         if frame is not None:
             frame.unanswered -= 1
             if frame.unanswered == 0:
                 self._frames_in_flight -= 1
+
+    def _complete(self, pending: _Pending, status: Status) -> None:
+        self._let_go_of_frame(pending)
         if _LOGGER.isEnabledFor(logging.DEBUG):
             run = run_id(*pending.key[:3])
             _LOGGER.debug(

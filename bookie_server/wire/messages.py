@@ -7,8 +7,9 @@ never acknowledged. A bookie that cannot prove that answers ``UNKNOWN``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, unique
+from typing import Any
 
 from bookie_server.wire.limits import LIST_RANGES_MAX
 from bookie_server.wire.record import Run
@@ -82,6 +83,12 @@ class EncodedSection:
     last_entry: int
     is_recovery: bool
     data: bytes
+    """A frame of our own layout, or a part of one."""
+    other_forms: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The same as other protocols have it, once somebody has needed it: the bookies of a write set share it."""
+
+    def __len__(self) -> int:
+        return len(self.data)
 
 
 def run_id(ledger_id: int, first_entry: int, last_entry: int) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -13,13 +14,17 @@ import grpc.aio
 from bookie_server.bookie import Bookie
 from bookie_server.carrier.sockets import listen
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.rpc.client import rpc_over_tcp
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import over_tcp
+from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.addressed import AddressedHandler
 from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
+from bookie_server.serving.rpc.service import RpcService
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
 from bookie_server.wire.messages import BookieInfo
+from bookie_server.wire.rpc import v2, v3
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 MakeClient = Callable[[str, str, ConnectionSettings], BookieClient]
@@ -35,17 +40,26 @@ class Ports:
     grpc_address: str
     sockets: SocketService
     socket_address: str
-    accepting: asyncio.Task[None]
+    rpc_address: str
+    accepting: list[asyncio.Task[None]]
+    acceptors: list[Acceptor]
 
     def address(self, make_client: MakeClient) -> str:
         """Where such a client has to go."""
+        if make_client in (over_rpc_v2, over_rpc_v3):
+            return self.rpc_address
         return self.socket_address if make_client is over_tcp else self.grpc_address
 
     async def stop(self) -> None:
         """End every connection, at once."""
         await self.grpc.stop(0)
-        await end_tasks([self.accepting])
-        await self.sockets.stop()
+        await end_tasks(self.accepting)
+        for acceptor in self.acceptors:
+            await acceptor.stop()
+
+
+over_rpc_v2 = partial(rpc_over_tcp, version=v2.VERSION)
+over_rpc_v3 = partial(rpc_over_tcp, version=v3.VERSION)
 
 
 @asynccontextmanager
@@ -58,16 +72,23 @@ async def serving_all(bookie: Bookie, identity: BookieInfo, place: Path) -> Asyn
     server.add_generic_rpc_handlers((handler,))
     await server.start()
     sockets = SocketService(service, connections_max=CONNECTIONS_MAX)
-    with listen("127.0.0.1", 0) as listener:
-        accepting = asyncio.create_task(sockets.run(listener))
-        _, socket_port = listener.getsockname()
+    acceptors = [sockets, RpcService(service, connections_max=CONNECTIONS_MAX)]
+    with listen("127.0.0.1", 0) as listener, listen("127.0.0.1", 0) as rpc_listener:
+        listeners = listener, rpc_listener
+        accepting = [
+            asyncio.create_task(acceptor.run(each))
+            for acceptor, each in zip(acceptors, listeners, strict=True)
+        ]
+        socket_address, rpc_address = (f"127.0.0.1:{each.getsockname()[1]}" for each in listeners)
         ports = Ports(
             service,
             server,
             f"127.0.0.1:{port}",
             sockets,
-            f"127.0.0.1:{socket_port}",
+            socket_address,
+            rpc_address,
             accepting,
+            acceptors,
         )
         try:
             yield ports

@@ -25,7 +25,7 @@ from bookie_server.wire.rpc.statuses import RpcStatus, parse_status_of_v2
 
 VERSION = 2
 ADD, READ, AUTH, BATCH = 1, 2, 3, 7
-_FENCE, _RECOVERY, _HIGH_PRIORITY = 1, 2, 4
+_FENCE, FLAG_RECOVERY, _HIGH_PRIORITY = 1, 2, 4
 _HEAD = struct.Struct(">bbh")
 _READ = struct.Struct(">bbhqq")
 _BATCH = struct.Struct(">bbhqqqiq")
@@ -63,7 +63,7 @@ def encode_request(request: Request, priority: int = 0) -> tuple[Buffer, ...]:
     parts: tuple[Buffer, ...]
     match request:
         case messages.AddEntry():
-            flags = urgent | (_RECOVERY if request.is_recovery else 0)
+            flags = urgent | (FLAG_RECOVERY if request.is_recovery else 0)
             parts = (
                 _HEAD.pack(VERSION, ADD, flags),
                 request.master_key,
@@ -99,7 +99,7 @@ def parse_request(frame: Buffer) -> Asked:
         _need(view, _ENTRY_AT + HEADER_SIZE)
         body = view[_ENTRY_AT:]
         ledger_id, entry_id = _IDS.unpack_from(body)
-        flag = messages.ADD_FLAG_RECOVERY if flags & _RECOVERY else None
+        flag = messages.ADD_FLAG_RECOVERY if flags & FLAG_RECOVERY else None
         key = view[_HEAD.size : _ENTRY_AT]
         request = messages.AddEntry(ledger_id, entry_id, key, body, flag=flag)
     elif operation == READ:

@@ -297,7 +297,8 @@ async def test_a_read_after_nonsense_is_answered(name: str) -> None:
         if name in STAYING:
             return
         # The sound one has time, however slow the machine is, and is not waited for.
-        client._settings, client._open_again_s = LONG, 0
+        opener = client._opener
+        opener._timeout_s, opener._open_again_s = LONG.reconnect_timeout_ms / 1000, 0
         assert (await client.read(READ)).missing == ABSENT.missing
         assert bookie.connection_count == 2
 

@@ -1,0 +1,180 @@
+"""A stream of adds to one of Apache's bookies: a frame for each entry, and an answer for each.
+
+An answer of version 2 says ledger and entry, and nothing of which request it is for. So of two sections that hold the same
+entry, as one that was given up and sent again, each is answered once all of its entries have been answered once for
+itself: the earlier one first.
+
+Apache's bookies refuse what is added when 10,000 adds wait in one of their threads; fewer are kept on their way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
+from bookie_server.client.message_stream import MessageStream, StreamEndedError
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.messages import EncodedSection, SectionReply, Status
+from bookie_server.wire.rpc import messages, v2, v3
+from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at
+from bookie_server.wire.rpc.sections import EncodedAdds, adds_of, encode_adds
+from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
+
+ENTRIES_IN_FLIGHT_MAX = 5_000
+"""Of one stream: half of what makes Apache's bookies refuse some."""
+_RECEIVED_SIZE_MAX = 64 * 1024
+
+
+class RpcAdds(MessageStream):
+    """Over a connection of its own; in one version of the protocol."""
+
+    def __init__(self, connection: Connection, version: int) -> None:
+        self._connection = connection
+        self._version = version
+        self._answers = _AnswersOfV3() if version == v3.VERSION else _AnswersOfV2()
+        self._in_flight = 0
+        self._rest = b""
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._connection.unsent_bytes
+
+    @property
+    def entries_max(self) -> int:
+        return max(0, ENTRIES_IN_FLIGHT_MAX - self._in_flight)
+
+    def send(self, sections: Sequence[EncodedSection]) -> None:
+        for section in sections:
+            adds = adds_of(section, self._version)
+            if not self._answers.are_free(adds.numbers):
+                adds = encode_adds(
+                    section, self._version
+                )  # it was given up, and is on its way still
+            self._in_flight += len(adds.entry_ids)
+            self._answers.expect(_Sent(section, adds), adds)
+            self._connection.write(adds.parts)
+
+    async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:
+        received = new_body(_RECEIVED_SIZE_MAX)
+        try:
+            count = await self._connection.receive_some(received)
+        except ConnectionEndedError as error:
+            raise StreamEndedError(str(error)) from error
+        if not count:
+            raise StreamEndedError("the bookie ended the connection")
+        return self._rest + received[:count]
+
+    def parse_replies(self, message: Buffer) -> list[SectionReply]:
+        view, at = memoryview(message), 0
+        done: list[SectionReply] = []
+        while (frame := frame_at(view, at)) is not None:
+            at += LENGTH_SIZE + len(frame)
+            sent, status = self._answers.match(frame)
+            self._in_flight -= 1
+            if sent.take(status):
+                done.append(sent.reply())
+        self._rest = bytes(view[at:])
+        return done
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Sent:
+    """A section that is being answered, entry by entry."""
+
+    __slots__ = ("_section", "_status", "ledger_id", "missing", "unanswered")
+
+    def __init__(self, section: EncodedSection, adds: EncodedAdds) -> None:
+        self._section = section
+        self.ledger_id = section.ledger_id
+        self._status = RpcStatus.EOK
+        self.missing = len(adds.entry_ids)
+        self.unanswered: set[int] = set()
+        """Entries; of version 2."""
+
+    def take(self, status: RpcStatus) -> bool:
+        """One more entry is answered; whether it was the last."""
+        self.missing -= 1
+        # What is to be sent again comes last: any other refusal is for good.
+        if (
+            self._status in (RpcStatus.EOK, RpcStatus.ETOOMANYREQUESTS)
+            and status is not RpcStatus.EOK
+        ):
+            self._status = status
+        return not self.missing
+
+    def reply(self) -> SectionReply:
+        section = self._section
+        ids = section.ledger_id, section.first_entry, section.last_entry
+        return SectionReply(*ids, section.is_recovery, meaning_of_add(self._status))
+
+
+def meaning_of_add(status: RpcStatus) -> Status:
+    """What a bookie's answer to an add means; one that denies what it was sent has not understood."""
+    meaning = meaning_of(status)
+    return Status.UNKNOWN if meaning.is_evidence_of_absence else meaning
+
+
+class _AnswersOfV2:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, deque[_Sent]] = {}
+        """By ledger, in the order in which they were sent."""
+
+    def are_free(self, numbers: range) -> bool:
+        """They always are: there are none."""
+        return True
+
+    def expect(self, sent: _Sent, adds: EncodedAdds) -> None:
+        """Answers to these adds will come."""
+        sent.unanswered = set(adds.entry_ids)
+        self._sent.setdefault(sent.ledger_id, deque()).append(sent)
+
+    def match(self, frame: memoryview) -> tuple[_Sent, RpcStatus]:
+        """Whose answer it is."""
+        answer = v2.parse_answer(frame)
+        reply = answer.reply
+        if not isinstance(reply, messages.AddReply):
+            raise MalformedFrameError(f"a {type(reply).__name__} among answers to adds")
+        same = self._sent.get(reply.ledger_id, deque())
+        for sent in same:
+            if reply.entry_id in sent.unanswered:
+                sent.unanswered.discard(reply.entry_id)
+                break
+        else:
+            raise MalformedFrameError(f"an answer to what was not asked. entry_id={reply.entry_id}")
+        while same and not same[0].unanswered:
+            same.popleft()
+        if not same:
+            del self._sent[reply.ledger_id]
+        return sent, answer.status
+
+
+class _AnswersOfV3:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, _Sent] = {}
+        """By number."""
+
+    def are_free(self, numbers: range) -> bool:
+        """Whether no answers with these numbers are to come."""
+        return not any(number in self._sent for number in numbers)
+
+    def expect(self, sent: _Sent, adds: EncodedAdds) -> None:
+        """Answers to these adds will come."""
+        self._sent.update(dict.fromkeys(adds.numbers, sent))
+
+    def match(self, frame: memoryview) -> tuple[_Sent, RpcStatus]:
+        """Whose answer it is."""
+        answer = v3.parse_answer(frame)
+        if answer.head.operation != v3.OPERATION_OF_ADD:
+            raise MalformedFrameError(f"operation {answer.head.operation} among answers to adds")
+        sent = self._sent.pop(answer.head.number, None)
+        if sent is None:
+            raise MalformedFrameError(f"an answer to what was not asked. {answer.head.number}")
+        return sent, answer.status

@@ -1,0 +1,200 @@
+"""Reads of entries from one of Apache's bookies: in batches where it can, else one by one, many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol
+
+from bookie_server.client.read_stream import unreachable
+from bookie_server.wire.messages import IdRange, ReadReply, ReadRequest, Status
+from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from bookie_server.wire.rpc import messages, v2, v3
+from bookie_server.wire.rpc.sections import record_of
+from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
+from bookie_server.wire.stripe import EVERY_ID
+from bookkeeper_metadata.model import NO_ENTRY_ID
+
+READS_AT_ONCE = 64
+"""Most entries asked for at the same time, one by one."""
+READS_MAX = 512
+"""Most entries of one reply that are asked for one by one."""
+_COUNT_MAX = 2**31 - 1
+
+
+class Ask(Protocol):
+    """Asks the bookie; ``None`` if there is no answer in time."""
+
+    async def __call__(self, request: messages.Request, priority: int = 0) -> v3.Answer | None: ...
+
+
+AskBatch = Callable[[messages.BatchRead], Awaitable[v2.Answer | None]]
+IsForced = Callable[[int], Awaitable[bool]]
+
+
+class RpcReads:
+    """Of one bookie; for use on one event loop."""
+
+    def __init__(
+        self, ask: Ask, is_forced: IsForced, ask_batch: AskBatch, *, has_batches: bool
+    ) -> None:
+        """``is_forced``: whether all that was journalled of a ledger is durable by now."""
+        self._ask = ask
+        self._is_forced = is_forced
+        self._ask_batch = ask_batch
+        self._has_batches = has_batches
+        self._had_batch = False
+
+    async def read(self, request: ReadRequest) -> ReadReply:
+        """See :meth:`bookie_server.client.interface.BookieClient.read`."""
+        stripe = request.stripe or EVERY_ID
+        # A batch ends at the first entry that only others have.
+        is_striped = stripe.write_quorum < stripe.ensemble_size
+        if not self._has_batches or is_striped or request.is_fencing:
+            return await self._read_singly(request)
+        reply = await self._read_batch(request)
+        if reply is not None:
+            return reply
+        # Apache's bookies before 4.17 know no batches, and end the connection.
+        if self._had_batch:
+            return unreachable(request)
+        reply = await self._read_singly(request)
+        if reply.runs:
+            self._has_batches = False
+        return reply
+
+    async def _read_batch(self, request: ReadRequest) -> ReadReply | None:
+        first, last = request.first_entry, request.last_entry
+        count = min(last - first + 1, _COUNT_MAX)
+        answer = await self._ask_batch(
+            messages.BatchRead(request.ledger_id, first, 0, count, request.size_bytes_max)
+        )
+        if answer is None or not isinstance(answer.reply, messages.BatchReply):
+            return None
+        self._had_batch = True
+        if answer.status is not RpcStatus.EOK:
+            status = meaning_of(answer.status)
+            rest = status if status is Status.NO_LEDGER else Status.NOT_REACHED
+            missing = [IdRange(first, first, status)]
+            if first < last:
+                missing.append(IdRange(first + 1, last, rest))
+            return ReadReply((), tuple(missing), NO_ENTRY_ID)
+        try:
+            run = parse_run(answer.reply.body)
+        except MalformedRecordsError:
+            return None
+        if not _is_within(run, request.ledger_id, first, last):
+            return None
+        behind = run.last_entry + 1
+        left = (IdRange(behind, last, Status.NOT_REACHED),) if behind <= last else ()
+        return ReadReply((run,), left, run.last_add_confirmed())
+
+    async def _read_singly(self, request: ReadRequest) -> ReadReply:
+        """Ask for each of the wanted ids, as many as the reply may hold."""
+        stripe, last = request.stripe or EVERY_ID, request.last_entry
+        found = _Found(request)
+        entry_id = stripe.next(request.first_entry)
+        window = 1
+        while entry_id <= last and not found.is_full:
+            ids: list[int] = []
+            while entry_id <= last and len(ids) < window:
+                ids.append(entry_id)
+                entry_id = stripe.next(entry_id + 1)
+            answers = await asyncio.gather(*(self._read_one(request, each) for each in ids))
+            for each, answer in zip(ids, answers, strict=True):
+                found.take(each, answer)
+            window = min(READS_AT_ONCE, found.room)
+        found.leave(entry_id)
+        if request.is_fencing and found.denies and not await self._is_forced(request.ledger_id):
+            found.doubt()
+        return found.reply()
+
+    async def _read_one(self, request: ReadRequest, entry_id: int) -> v3.Answer | None:
+        if not request.is_fencing:
+            return await self._ask(messages.ReadEntry(request.ledger_id, entry_id))
+        flag, key = messages.READ_FLAG_FENCE, request.master_key
+        fencing = messages.ReadEntry(request.ledger_id, entry_id, key, flag=flag)
+        return await self._ask(fencing, messages.PRIORITY_HIGH)
+
+
+class _Found:
+    """What a reply that is asked for one by one comes to."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        self._request = request
+        self._records: list[bytes] = []
+        self._size = self._asked = self._largest = 0
+        self._missed: Status | None = None
+        """Why the id before was not found; ``None``: it was."""
+        self.missing: list[IdRange] = []
+
+    @property
+    def is_full(self) -> bool:
+        return self._size >= self._request.size_bytes_max or self._asked >= READS_MAX
+
+    @property
+    def room(self) -> int:
+        """About how many more of such entries the reply takes, at least one."""
+        left = max(0, self._request.size_bytes_max - self._size) // max(1, self._largest)
+        return max(1, min(left, READS_MAX - self._asked))
+
+    @property
+    def denies(self) -> bool:
+        """Whether the bookie says of any id that it was never acknowledged."""
+        return any(span.status.is_evidence_of_absence for span in self.missing)
+
+    def take(self, entry_id: int, answer: v3.Answer | None) -> None:
+        """The answer for the next of the wanted ids."""
+        self._asked += 1
+        status, record = self._outcome(entry_id, answer)
+        if status is Status.OK:
+            self._records.append(record)
+            self._size += len(record)
+            self._largest = max(self._largest, len(record))
+            self._missed = None
+            return
+        first = self.missing.pop().first_entry if self._missed is status else entry_id
+        self.missing.append(IdRange(first, entry_id, status))
+        self._missed = status
+
+    def leave(self, entry_id: int) -> None:
+        """Ids from here on were not asked for."""
+        if entry_id <= self._request.last_entry:
+            self.missing.append(IdRange(entry_id, self._request.last_entry, Status.NOT_REACHED))
+
+    def doubt(self) -> None:
+        """The bookie cannot vouch for what it denied."""
+        self.missing = [
+            replace(span, status=Status.UNKNOWN) if span.status.is_evidence_of_absence else span
+            for span in self.missing
+        ]
+
+    def reply(self) -> ReadReply:
+        """All of it."""
+        runs = (parse_run(b"".join(self._records)),) if self._records else ()
+        lac = runs[0].last_add_confirmed() if runs else NO_ENTRY_ID
+        return ReadReply(runs, tuple(self.missing), lac)
+
+    def _outcome(self, entry_id: int, answer: v3.Answer | None) -> tuple[Status, bytes]:
+        if answer is None:
+            return Status.UNREACHABLE, b""
+        if answer.status is not RpcStatus.EOK:
+            return meaning_of(answer.status), b""
+        reply = answer.reply
+        if not isinstance(reply, messages.ReadReply) or reply.body is None:
+            return Status.UNREACHABLE, b""
+        record = record_of(reply.body)
+        return (Status.OK, record) if self._is_wanted(record, entry_id) else (Status.UNKNOWN, b"")
+
+    def _is_wanted(self, record: bytes, entry_id: int) -> bool:
+        try:
+            run = parse_run(record)
+        except MalformedRecordsError:
+            return False
+        return _is_within(run, self._request.ledger_id, entry_id, entry_id)
+
+
+def _is_within(run: Run, ledger_id: int, first: int, last: int) -> bool:
+    """Whether the run holds the first of these entries, and none but these."""
+    return run.ledger_id == ledger_id and run.first_entry == first and run.last_entry <= last
