@@ -125,7 +125,9 @@ class BookKeeper(AsyncClosing):
             settings=self.settings,
             random=SystemRandom(),
             measures=self.measures,
-            make_client=partial(connect_to, cluster_id=cluster_id),
+            make_client=partial(
+                connect_to, cluster_id=cluster_id, bookie_protocol=self.settings.bookie_protocol
+            ),
         )
         self._ledgers = LedgerClient(cluster)
         return self._ledgers

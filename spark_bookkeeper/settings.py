@@ -59,7 +59,8 @@ class ClientSettings(Settings):
     """Entries a recovery asks for at once beyond the LAC, as far as they fit a reply: more than
     writers keep in flight."""
     bookie_protocol: str = setting(AUTO, one_of=tuple(BOOKIE_PROTOCOLS))
-    """What carries requests to bookies: `auto`, plain sockets, and gRPC to those that offer none; or `grpc`, the same
-    messages at one and a half times the CPU."""
+    """What carries requests to bookies: `auto`, plain sockets, gRPC to those that offer none, and Apache's protocol to
+    bookies of Apache's; `grpc`, the messages of the sockets at one and a half times the CPU; or Apache's protocol to all that offer
+    it, with adds and plain reads in version 2 (`v2`) or with everything in version 3 (`v3`)."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     """Per-bookie time limits and frame sizes."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper_metadata.endpoints import GRPC, SOCKET
+from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET
 from bookkeeper_metadata.foundation.settings import Settings
 
-AUTO = "auto"
-BOOKIE_PROTOCOLS: Mapping[str, tuple[str, ...]] = {AUTO: (SOCKET, GRPC), GRPC: (GRPC,)}
+AUTO, RPC_V2, RPC_V3 = "auto", "v2", "v3"
+BOOKIE_PROTOCOLS: Mapping[str, tuple[str, ...]] = {
+    AUTO: (SOCKET, GRPC, BOOKIE_RPC),
+    GRPC: (GRPC,),
+    RPC_V2: (BOOKIE_RPC,),
+    RPC_V3: (BOOKIE_RPC,),
+}
 """What a client may be told to speak with bookies, and the endpoints it then looks for, the best first."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bookie_server.wire.messages import ReadLacRequest, Status
 from bookkeeper_metadata.cookies import CookieStore
-from bookkeeper_metadata.endpoints import GRPC, HTTP, HTTP_ENDPOINT, Endpoint
+from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, Endpoint
 from bookkeeper_metadata.errors import LedgerExistsError, NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
@@ -295,7 +295,7 @@ class LedgerClient:
                 by = ""
                 if not writable:
                     by = "hand" if await wishes.is_made(bookie_id) else "disk"
-                address = _address(info.endpoint(GRPC))
+                address = _address(self.cluster.connections.endpoint_of(info))
                 http = _address(info.endpoint(HTTP, HTTP_ENDPOINT))
                 found.append(
                     BookieStatus(bookie_id, address, writable, readonly_by=by, http_address=http)

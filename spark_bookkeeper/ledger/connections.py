@@ -117,10 +117,14 @@ class Connections:
         # A caller that gives up must not end it for those who share it.
         await asyncio.shield(self._refreshing)
 
+    def endpoint_of(self, info: BookieServiceInfo) -> Endpoint | None:
+        """Where a registered bookie is reached over a protocol of ours; ``None``: nowhere."""
+        return info.best_endpoint(BOOKIE_PROTOCOLS[self._settings.bookie_protocol])
+
     def remember(self, bookies: Mapping[str, BookieServiceInfo]) -> None:
         """Note what registrations say; a bookie at another address gets a new connection."""
         for bookie_id, info in bookies.items():
-            endpoint = info.best_endpoint(BOOKIE_PROTOCOLS[self._settings.bookie_protocol])
+            endpoint = self.endpoint_of(info)
             if endpoint is None:
                 continue
             former = self._endpoints.get(bookie_id) or Endpoint.of_id(bookie_id)

@@ -19,7 +19,7 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cookies import CookieStore
-from bookkeeper_metadata.endpoints import GRPC, BookieServiceInfo
+from bookkeeper_metadata.endpoints import BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -72,7 +72,7 @@ class LedgerContext:
 
     async def usable_bookies(self) -> set[str]:
         """Ids of the bookies that take new entries now, over a transport we speak."""
-        return _speaking_grpc(await self._read_registrations())
+        return self._reachable(await self._read_registrations())
 
     async def choose_ensemble(self, wanted: QuorumConfig) -> placement.FirstEnsemble:
         """Bookies for a new ledger, with places held for known ones that are away where it must be.
@@ -167,7 +167,10 @@ class LedgerContext:
         # Both from one look, behind the others: one that comes back meanwhile must not be in neither.
         registered = await self._read_registrations()
         # One that is there but speaks no protocol of ours never will.
-        return _speaking_grpc(registered), known - frozenset(registered)
+        return self._reachable(registered), known - frozenset(registered)
+
+    def _reachable(self, bookies: Mapping[str, BookieServiceInfo]) -> set[str]:
+        return {each for each, info in bookies.items() if self.connections.endpoint_of(info)}
 
     async def _read_registrations(self) -> dict[str, BookieServiceInfo]:
         bookies = await self.registry.writable()
@@ -254,10 +257,6 @@ class LedgerContext:
     async def close(self) -> None:
         """Close every connection; the metadata store is its owner's to close."""
         await self.connections.close()
-
-
-def _speaking_grpc(bookies: Mapping[str, BookieServiceInfo]) -> set[str]:
-    return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
 
 
 class WaitForBookies:

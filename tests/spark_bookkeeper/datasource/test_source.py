@@ -135,4 +135,4 @@ def test_wrong_client_settings_are_all_told() -> None:
     assert "option bookkeeper.client.readsinflight: must be a whole number; value=" in message
     assert "unknown option bookkeeper.client.readsinflights; settings are" in message
     assert "metadata_timeout_ms=0" in message
-    assert "bookie_protocol must be one of auto, grpc; bookie_protocol=socket" in message
+    assert "bookie_protocol must be one of auto, grpc, v2, v3; bookie_protocol=socket" in message
