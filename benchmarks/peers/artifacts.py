@@ -85,8 +85,8 @@ def cache_directory() -> Path:
     return Path(home) / "spark-bookkeeper" / "peers"
 
 
-def prepare(cache: Path) -> Artifacts:
-    """Fetch and compile what is not in ``cache`` yet.
+def prepare(cache: Path, source: Path = CLIENT_SOURCE) -> Artifacts:
+    """Fetch, and compile a client, what is not in ``cache`` yet.
 
     Raises:
         PeerUnavailableError: says what is missing.
@@ -99,10 +99,10 @@ def prepare(cache: Path) -> Artifacts:
     if not jars.is_dir():
         fetch([Jar("org.apache.bookkeeper", "bookkeeper-server", BOOKKEEPER_VERSION)], jars)
     # Named after what it is made of: another version of either is compiled anew.
-    digest = hashlib.sha256(CLIENT_SOURCE.read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     classes = cache / f"client-{BOOKKEEPER_VERSION}-{digest}"
     if not classes.is_dir():
-        _compile(java, jars, classes)
+        _compile(java, jars, source, classes)
     return Artifacts(java, jars, classes)
 
 
@@ -135,16 +135,16 @@ def _dependency(jar: Jar) -> str:
     )
 
 
-def _compile(java: Path, jars: Path, target: Path) -> None:
+def _compile(java: Path, jars: Path, source: Path, target: Path) -> None:
     beside = java.with_name("javac")
     found = str(beside) if beside.exists() else shutil.which("javac")
     javac = _tool(
-        found, "javac", f"to compile {CLIENT_SOURCE.name}", "apt-get install default-jdk-headless"
+        found, "javac", f"to compile {source.name}", "apt-get install default-jdk-headless"
     )
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         command = [javac, "-nowarn", "-d", f"{place}/classes", "-cp", f"{jars}/*"]
-        command.append(str(CLIENT_SOURCE))
-        run(command, COMPILE_TIMEOUT_S, f"javac could not compile {CLIENT_SOURCE.name}")
+        command.append(str(source))
+        run(command, COMPILE_TIMEOUT_S, f"javac could not compile {source.name}")
         Path(place, "classes").replace(target)
 
 

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from spark_bookkeeper.local.errors import log_tail
 
@@ -70,24 +70,32 @@ class CommandedClient:
         self.stop()
 
     def ask(self, *words: object) -> dict[str, float]:
-        """One command and its answer.
+        """One command and its answer, which is numbers.
 
         Raises:
             CommandFailedError: it is an error.
             ClientFailedError: there is none.
         """
+        self.tell(*words)
+        return self.greet()
+
+    def tell(self, *words: object) -> None:
+        """Give a command; its answer is the next. Raises ClientFailedError."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         except BrokenPipeError as error:
             raise self._failure("its process ended") from error
-        return self.greet()
 
     def greet(self) -> dict[str, float]:
         """The next answer; of a client that says when it is ready, the first.
 
         Raises: as :meth:`ask`.
         """
+        return {key: float(value) for key, value in self.next_answer().items()}
+
+    def next_answer(self) -> dict[str, Any]:
+        """The next answer, whatever it holds; raises as :meth:`ask` does."""
         assert self._process.stdout is not None
         is_answered, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
         if not is_answered:
@@ -96,12 +104,12 @@ class CommandedClient:
         if not line:
             raise self._failure("its process ended")
         try:
-            answer = json.loads(line)
+            answer: dict[str, Any] = json.loads(line)
         except ValueError as error:
             raise self._failure(f"it answered {line!r}") from error
         if "error" in answer:
             raise CommandFailedError(self._name, answer["error"], log_tail(self._log_path))
-        return {key: float(value) for key, value in answer.items()}
+        return answer
 
     def stop(self) -> None:
         """End its input and wait until it has ended; one that does not in time is killed. Idempotent."""
