@@ -30,7 +30,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
     """Encode metadata as Apache's clients do (format version 3).
 
     A creation time of -1 is left out, so that readers fall back to the node's own. Custom metadata
-    is sorted by key: equal metadata, equal bytes.
+    stays in the order of its mapping, so that what was parsed is encoded as it was: Java's has the order of its hashes.
     """
     message = LedgerMetadataFormat(
         quorumSize=metadata.write_quorum,
@@ -47,7 +47,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
         message.ctime = metadata.created_ms
     for fragment in metadata.fragments:
         message.segment.add(ensembleMember=fragment.ensemble, firstEntryId=fragment.first_entry)
-    for key, value in sorted(metadata.custom_metadata.items()):
+    for key, value in metadata.custom_metadata.items():
         message.customMetadata.add(key=key, value=value)
     body = message.SerializeToString(deterministic=True)
     return _HEADER + _encode_varint(len(body)) + body

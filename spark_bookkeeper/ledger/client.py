@@ -100,7 +100,7 @@ class LedgerClient:
             fragments=(Fragment(0, first.members),),
             digest_type=DigestType[digest_type],
             password=password,
-            custom_metadata=with_held_mark(custom_metadata or {}, first.held),
+            custom_metadata=dict(sorted(with_held_mark(custom_metadata or {}, first.held).items())),
         )
         # Making the clients first: if one cannot be made, no ledger is left behind.
         for bookie_id in first.members:

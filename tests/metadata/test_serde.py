@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -69,9 +70,19 @@ def test_a_closed_ledger_with_everything_set_has_exactly_these_bytes() -> None:
         bytes("BookieMetadataFormatVersion\t3\n", "ascii")
         + bytes.fromhex(
             "38 0801 1001 1805 20ac02 2803 3207 0a03623a31 1000 3208 0a03633a31 10ac02"
-            "3802 4200 4801 5001 5a06 0a0161 120131 5a06 0a0162 120132 6009"
+            "3802 4200 4801 5001 5a06 0a0162 120132 5a06 0a0161 120131 6009"
         )
     ).hex(" ", -4)
+
+
+@pytest.mark.parametrize("keys", ["ab", "ba"])
+def test_custom_metadata_of_others_keep_their_order(keys: str) -> None:
+    """Java writes them in the order of their hashes; an update of ours changes nothing but what it means to."""
+    metadata = replace(APACHE_SAYS, custom_metadata={key: key.encode() for key in keys})
+    stored = encode_metadata(metadata)
+    parsed = parse_metadata(stored, "/l")
+    assert list(parsed.custom_metadata) == list(keys)
+    assert encode_metadata(parsed) == stored
 
 
 @settings(deadline=None)  # the first example pays for what is loaded lazily
