@@ -13,14 +13,41 @@ import logging
 from collections.abc import Callable
 
 from bookkeeper_metadata.bookies import BookieRegistry
-from bookkeeper_metadata.endpoints import BookieServiceInfo
+from bookkeeper_metadata.endpoints import GRPC, BookieServiceInfo
 from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.interface import Registration
 from bookkeeper_metadata.store.operations import StoreConflict
 
 _LOGGER = logging.getLogger(__name__)
 _TRY_AGAIN_S = 1.0
+
+
+class RpcPortNeededError(BookKeeperError):
+    """Java clients choose every bookie of a cluster, and cannot reach one without an rpc_port; nothing was changed."""
+
+    name = "BK_RPC_PORT_NEEDED"
+    definite = True
+
+    bookies: str
+    message = (
+        "Apache's bookies are registered in this cluster, and their clients would choose this one and not "
+        "reach it; give it an rpc_port. bookies={bookies}"
+    )
+
+
+async def require_no_java(registry: BookieRegistry) -> None:
+    """For a bookie that Java clients cannot reach: they choose whatever is registered, find that out by an add, and have
+    fewer copies than the metadata says of all entries up to then.
+
+    Raises:
+        RpcPortNeededError: a bookie is registered that nobody but Apache's clients may be meant for.
+    """
+    registered = await registry.writable() | await registry.readonly()
+    apaches = sorted(each for each, info in registered.items() if not info.endpoint(GRPC))
+    if apaches:
+        raise RpcPortNeededError(" ".join(apaches))
 
 
 class Registrar:

@@ -27,7 +27,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.memory.trimming import trim_memory
-from bookie_server.registrar import Registrar
+from bookie_server.registrar import Registrar, require_no_java
 from bookie_server.serving.carriers import Carriers
 from bookie_server.serving.service import BookieService
 from bookie_server.settings import BookieSettings
@@ -123,6 +123,8 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
+        if not settings.rpc_port:
+            await require_no_java(BookieRegistry(store, root))
         preparing = asyncio.create_task(
             _prepare(store, root, settings, cluster_id, start.may_replace, is_sealed=is_sealed),
             name="prepare",

@@ -50,6 +50,12 @@ OPERATORS: Mapping[str, Explanation] = {
         "setting that the message names, as a flag, in the settings file or the environment. A bookie without a "
         "`bookie_id` is its address: give it the old one as `bookie_id` when it moves to another port.",
     ),
+    "BK_RPC_PORT_NEEDED": Explanation(
+        "A bookie has `rpc_port = 0`, so only clients of ours reach it, and bookies of Apache's are registered in its cluster. Java clients "
+        "choose every bookie that is registered: they would choose this one, too, and find out by an add that they cannot reach it.",
+        "Nothing was changed, and the process has ended.",
+        "Give it an `rpc_port`; clients of ours go on to use its other ports.",
+    ),
     "BK_INSECURE": Explanation(
         "A bookie is to listen beyond loopback, where there is neither TLS nor authentication.",
         _NOT_STARTED,
