@@ -68,8 +68,6 @@ class Answering:
             return await self._poll(request, request.previous_lac or 0, room)
         if request.entry_id == NO_ENTRY_ID:
             return await self._read_last(request, room)
-        if request.entry_id < 0:
-            return RpcStatus.EBADREQ, refusal_of(request)
         stored = await self._bookie.read(
             ReadRequest(
                 ledger_id=request.ledger_id,
@@ -105,8 +103,6 @@ class Answering:
     async def _poll(self, request: messages.ReadEntry, previous_lac: int, room: Room) -> Answered:
         """Wait for the LAC to exceed one that the client knows, and bring the entry behind that."""
         ledger_id = request.ledger_id
-        if request.entry_id != NO_ENTRY_ID or previous_lac < NO_ENTRY_ID:
-            return RpcStatus.EBADREQ, refusal_of(request)
         timeout_ms = max(0, request.timeout_ms or 0)
         # Of a ledger that is unknown here news may be long in coming, and at another bookie at once.
         found = await self._news(ledger_id, previous_lac, 0, room)
@@ -131,8 +127,6 @@ class Answering:
 
     async def _batch(self, request: messages.BatchRead, room: Room) -> Answered:
         first = request.first_entry
-        if not 0 <= first <= ENTRY_ID_MAX or min(request.count_max, request.size_bytes_max) < 0:
-            return RpcStatus.EBADREQ, refusal_of(request)
         last = min(first + (request.count_max or ENTRY_ID_MAX) - 1, ENTRY_ID_MAX)
         stored = await self._bookie.read(
             ReadRequest(

@@ -16,19 +16,16 @@ from dataclasses import dataclass, replace
 from bookie_server.wire import limits
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
-from bookie_server.wire.digest import MASTER_KEY_SIZE
-from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.messages import Section, SectionReply, Status
-from bookie_server.wire.record import HEADER_SIZE, parse_run
+from bookie_server.wire.record import parse_run
 from bookie_server.wire.rpc import v2, v3
 from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
+from bookie_server.wire.rpc.limits import refusal_for
 from bookie_server.wire.rpc.messages import AddEntry
-from bookie_server.wire.rpc.statuses import RpcStatus
 
 FRAMES_AT_ONCE = 1_024
 """Most frames cut in one step of the event loop: about 10 ms."""
 _LENGTH = struct.Struct(">i")
-_IDS = struct.Struct(">qq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +118,16 @@ class Incoming:
             asked: Asked = v2.parse_request(frame)
         else:
             asked = v3.parse_request(frame)
-        if isinstance(asked.request, AddEntry) and _is_impossible(asked.request):
-            return replace(asked, refusal=asked.refusal or RpcStatus.EBADREQ)
-        return asked
+        if asked.request is None or asked.refusal is not None:
+            return asked
+        refusal = refusal_for(asked.request)
+        return asked if refusal is None else replace(asked, refusal=refusal)
 
 
 def _shares_memory(asked: Asked) -> bool:
     request = asked.request
     names = request.__slots__ if request is not None else ()
     return any(isinstance(getattr(request, name), memoryview) for name in names)
-
-
-def _is_impossible(add: AddEntry) -> bool:
-    """Whether it is no entry, or another one than it says it is: Apache's bookies store the entry that the body is."""
-    body = add.body
-    return (
-        not HEADER_SIZE <= len(body) <= ENTRY_SIZE_MAX
-        or len(add.master_key) != MASTER_KEY_SIZE
-        or _IDS.unpack_from(body) != (add.ledger_id, add.entry_id)
-        # A negative one would be a record of a ledger's state in the journal.
-        or min(add.ledger_id, add.entry_id) < 0
-    )
 
 
 @dataclass(slots=True)
