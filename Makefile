@@ -94,6 +94,10 @@ full: check $(CLASSES) ## Every test, the long ones too
 	$(MAKE) --jobs=$$(nproc) --output-sync=target $(STAGES) ONLY="(full or not full)" \
 		PYTEST="$(PYTEST) --timeout=3600 --hypothesis-profile=fresh"
 
+.PHONY: interop
+interop: bootstrap ## Apache BookKeeper's client, shell, auto-recovery and bookies beside ours (needs a JDK and Maven; else it skips)
+	@$(PYTEST) -rs tests/interop
+
 .PHONY: sim
 sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules, TIER=commits)
 	@$(if $(SEED),,echo "make sim SEED=n: which run?" >&2; exit 2)

@@ -230,7 +230,7 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Who leaves a reply untaken for so long while reads of others wait for room is disconnected (Apache's
     waitTimeoutOnResponseBackpressureMs and closeChannelOnResponseTimeout)."""
     connections_max: int = 10_000
-    """Connections at a time, with a `socket_port` half of them gRPC's; further ones are refused. A client over sockets takes
+    """Connections at a time, as many for each carrier that has a port; further ones are refused. A client over sockets takes
     two. Less where the system allows fewer open files (ulimit -n)."""
     drain_timeout_ms: int = setting(10_000, minimum=0)
     """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""

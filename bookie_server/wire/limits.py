@@ -213,6 +213,12 @@ RULES = (
     ),
     Rule("long poll", "never fences", ("ReadLacRequest.long_poll", "ReadLacRequest.is_fencing")),
     Rule(
+        "Apache's protocol",
+        "the same, in frames of at most 5,242,880 bytes, their length included; an entry whose ids are not those of its request is "
+        "refused; a fence without a master key is unauthorized",
+        ("every request at `rpc_port`",),
+    ),
+    Rule(
         "explicit LAC packet",
         "is of the request's ledger; LAC of at least -1; a digest that matches, except HMAC",
         ("WriteLacRequest.packet",),
