@@ -93,7 +93,9 @@ def test_apaches_auto_recovery_heals_our_bookies(
     with LocalCluster(4) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
         config = configured(tmp_path, cluster.metadata_service_uri)
         client = java(cluster.metadata_service_uri, "v2")
-        ledgers = [client.write_ledger("CRC32C", (3, 3, 2), (10, 2_000, 0, 70_000)) for _ in range(4)]
+        ledgers = [
+            client.write_ledger("CRC32C", (3, 3, 2), (10, 2_000, 0, 70_000)) for _ in range(4)
+        ]
         lost = cluster.bookies[0]
         named = [each for each in ledgers if lost.bookie_id in members_of(bk, each)]
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
@@ -112,9 +114,10 @@ def test_apaches_auto_recovery_heals_our_bookies(
         for ledger_id in ledgers:
             reader = bk.open_ledger(ledger_id, password=b"secret")
             assert len(list(reader.read(0, 3))) == 4
+        words = ("ledgers", "verify", *map(str, ledgers), "--password", "secret")
+        uri = ("--metadata-service-uri", cluster.metadata_service_uri)
         verified = subprocess.run(
-            [sys.executable, "-m", "spark_bookkeeper.cli", "ledgers", "verify"]
-            + [*map(str, ledgers), "--password", "secret", "--metadata-service-uri", cluster.metadata_service_uri],
+            [sys.executable, "-m", "spark_bookkeeper.cli", *words, *uri],
             env=child_environment(),
             check=False,
         )

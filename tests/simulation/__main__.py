@@ -12,6 +12,7 @@ import time
 from dataclasses import fields
 
 from tests.simulation.world.campaign import LAST_EVENTS, Report, report_of
+from tests.simulation.world.lines import Carrier
 from tests.simulation.world.marks import REACHABLE
 from tests.simulation.world.run import Outcome, run_seed
 
@@ -22,7 +23,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many seeds")
     parser.add_argument("--minutes", type=float, default=0, help="instead: for how long")
-    parser.add_argument("--sockets", action="store_true", help="requests go over sockets")
+    for carrier in (Carrier.SOCKETS, Carrier.RPC):
+        parser.add_argument(
+            f"--{carrier.value}",
+            dest="carrier",
+            action="store_const",
+            const=carrier,
+            default=Carrier.MESSAGES,
+            help=f"requests go over {carrier.value}",
+        )
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--tier", type=int, choices=(2,), default=2, help="2: the whole world")
     asked = parser.parse_args()
@@ -33,7 +42,7 @@ def main() -> int:
     total = Report()
     seed = first
     while (time.monotonic() < end_s) if asked.minutes else (seed < first + asked.count):
-        outcome = run_seed(seed, has_sockets=asked.sockets)
+        outcome = run_seed(seed, carrier=asked.carrier)
         total.add(report_of(outcome))
         if outcome.violations or asked.trace or (asked.count == 1 and not asked.minutes):
             _print(outcome, whole=asked.trace)

@@ -15,6 +15,7 @@ import pytest
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from tests.simulation.kit.campaigns import Share, outputs_of, shares, source_number
 from tests.simulation.world.campaign import run_campaign, run_seeds
+from tests.simulation.world.lines import Carrier
 from tests.simulation.world.marks import REACHABLE
 from tests.simulation.world.run import Run, run_seed
 
@@ -77,7 +78,17 @@ def test_every_promise_holds(share: Share) -> None:
 @pytest.mark.slow
 def test_every_promise_holds_over_sockets() -> None:
     """The product's own carrier at both ends, over a network that delays and breaks connections."""
-    report = run_campaign(first_seed(), SEEDS_OF_SOCKETS, has_sockets=True)
+    check_over(Carrier.SOCKETS)
+
+
+@pytest.mark.slow
+def test_every_promise_holds_over_apaches_protocol() -> None:
+    """Entry by entry, in versions 2 and 3: an absence counts only behind a force, and no answer says whose it is."""
+    check_over(Carrier.RPC)
+
+
+def check_over(carrier: Carrier) -> None:
+    report = run_campaign(first_seed(), SEEDS_OF_SOCKETS, carrier=carrier)
 
     assert report.failures == []
     assert sum(report.marks.values()) > SEEDS_OF_SOCKETS
@@ -111,8 +122,9 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Neither the hash seed of strings nor addresses nor the clock leak into a run."""
     program = (
         "import logging; logging.disable(logging.CRITICAL)\n"
+        "from tests.simulation.world.lines import Carrier\n"
         "from tests.simulation.world.run import run_seed\n"
-        "for seed in range(500, 520): print(run_seed(seed, has_sockets=seed > 515).history.hash())\n"
+        "for seed in range(500, 520): print(run_seed(seed, carrier=tuple(Carrier)[seed % 3]).history.hash())\n"
     )
 
     first, second = outputs_of(program)
@@ -136,7 +148,8 @@ def test_every_promise_holds_for_thousands_of_new_seeds() -> None:
     report = run_campaign(first, SEEDS_FULL)
 
     assert report.failures == []
-    assert run_campaign(first, SEEDS_FULL // 4, has_sockets=True).failures == []
+    for carrier in (Carrier.SOCKETS, Carrier.RPC):
+        assert run_campaign(first, SEEDS_FULL // 4, carrier=carrier).failures == []
     seen = {mark: report.marks[mark] for mark in REACHABLE}
     wanted = {mark: RARELY.get(mark, REACHED_AT_LEAST) for mark in REACHABLE}
     assert {mark: count for mark, count in seen.items() if count < wanted[mark]} == {}

@@ -88,6 +88,9 @@ class RpcConnection(AddCarrier[Adds]):
 
     async def send(self, answers: bytes) -> None:
         self._send(answers)
+        await self.drain()
+
+    async def drain(self) -> None:
         await self._connection.drain()
 
     @property

@@ -22,6 +22,7 @@ from bookie_server.wire.rpc import v2, v3
 from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
 from bookie_server.wire.rpc.limits import refusal_for
 from bookie_server.wire.rpc.messages import AddEntry
+from bookie_server.wire.rpc.quick import QuickAdd, add_at
 
 FRAMES_AT_ONCE = 1_024
 """Most frames cut in one step of the event loop: about 10 ms."""
@@ -85,6 +86,15 @@ class Incoming:
         adds: _Adds | None = None
         at = 0
         for _ in range(FRAMES_AT_ONCE):
+            quick = add_at(received, at, is_v2=self._is_v2)
+            if quick is not None:
+                self._is_v2 = quick.number is None
+                at = quick.end
+                if adds is None or not adds.take(quick, received):
+                    if adds is not None:
+                        found.append(adds.section())
+                    adds = _Adds(quick, received)
+                continue
             try:
                 frame = frame_at(received, at)
                 if frame is None:
@@ -94,20 +104,15 @@ class Incoming:
                 self._defect = error
                 break
             at += LENGTH_SIZE + len(frame)
-            add = asked.request
-            if isinstance(add, AddEntry) and asked.refusal is None:
-                number = asked.head.number if isinstance(asked, v3.Numbered) else None
-                if adds is not None and adds.take(add, number):
-                    continue
-                following = _Adds.of(add, number)
-            else:
-                following = None
             if adds is not None:
                 found.append(adds.section())
-            adds = following
-            if following is None:
-                is_shared = _shares_memory(asked)
-                found.append(self._parse(memoryview(bytes(frame))) if is_shared else asked)
+                adds = None
+            if isinstance(asked.request, AddEntry) and asked.refusal is None:
+                number = asked.head.number if isinstance(asked, v3.Numbered) else None
+                adds = _Adds(_slow_add(asked.request, number), memoryview(asked.request.body))
+                continue
+            is_shared = _shares_memory(asked)
+            found.append(self._parse(memoryview(bytes(frame))) if is_shared else asked)
         if adds is not None:
             found.append(adds.section())
         return found, at
@@ -130,50 +135,45 @@ def _shares_memory(asked: Asked) -> bool:
     return any(isinstance(getattr(request, name), memoryview) for name in names)
 
 
-@dataclass(slots=True)
+def _slow_add(add: AddEntry, number: int | None) -> QuickAdd:
+    """One that was parsed; its entry is all of its body."""
+    ids = add.ledger_id, add.entry_id
+    return QuickAdd(*ids, bytes(add.master_key), add.is_recovery, number, 0, len(add.body))
+
+
 class _Adds:
-    """Adds that may become one section."""
+    """Adds that become one section."""
 
-    ledger_id: int
-    master_key: bytes
-    is_recovery: bool
-    is_v2: bool
-    ids: list[int]
-    numbers: list[int]
-    parts: list[Buffer]
+    def __init__(self, first: QuickAdd, received: memoryview) -> None:
+        self._first = first
+        self._last_entry = first.entry_id
+        self._parts: list[Buffer] = []
+        self._numbers: list[int] = []
+        self._append(first, received)
 
-    @classmethod
-    def of(cls, add: AddEntry, number: int | None) -> _Adds:
-        """Of one add; ``number`` is version 3's."""
-        adds = cls(
-            add.ledger_id, bytes(add.master_key), add.is_recovery, number is None, [], [], []
-        )
-        adds._append(add, number)
-        return adds
-
-    def take(self, add: AddEntry, number: int | None) -> bool:
+    def take(self, add: QuickAdd, received: memoryview) -> bool:
         """Take one that follows; false: it belongs to a section of its own."""
-        first, last = self.ids[0], self.ids[-1]
+        first = self._first
         if (
-            add.ledger_id != self.ledger_id
-            or not last < add.entry_id < first + limits.ID_SPAN_MAX
-            or add.master_key != self.master_key
-            or add.is_recovery is not self.is_recovery
-            or (number is None) is not self.is_v2
-            or len(self.ids) == limits.RUN_ENTRIES_MAX
+            add.ledger_id != first.ledger_id
+            or not self._last_entry < add.entry_id < first.entry_id + limits.ID_SPAN_MAX
+            or add.master_key != first.master_key
+            or add.is_recovery is not first.is_recovery
+            or (add.number is None) is not (first.number is None)
         ):
             return False
-        self._append(add, number)
+        self._append(add, received)
         return True
 
     def section(self) -> RpcSection:
         """A bookie cannot know which digest the entries have."""
-        run = parse_run(b"".join(self.parts))
-        head = self.ledger_id, self.master_key, self.is_recovery, None
-        return RpcSection(*head, run, numbers=tuple(self.numbers))
+        first = self._first
+        run = parse_run(b"".join(self._parts))
+        head = first.ledger_id, first.master_key, first.is_recovery, None
+        return RpcSection(*head, run, numbers=tuple(self._numbers))
 
-    def _append(self, add: AddEntry, number: int | None) -> None:
-        self.ids.append(add.entry_id)
-        self.parts += (_LENGTH.pack(len(add.body)), add.body)
-        if number is not None:
-            self.numbers.append(number)
+    def _append(self, add: QuickAdd, received: memoryview) -> None:
+        self._last_entry = add.entry_id
+        self._parts += (_LENGTH.pack(add.end - add.begin), received[add.begin : add.end])
+        if add.number is not None:
+            self._numbers.append(add.number)

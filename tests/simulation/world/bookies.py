@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.serving.socket_service import SocketService
+from bookie_server.serving.acceptor import Acceptor
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full
 from bookie_server.space.watch import LOOK_S
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, StorageRefusedError
@@ -79,7 +79,7 @@ class SimBookie:
         """The number of changes to the disk when a sealed service began."""
         self._store: SimStore | None = None
         self._bookie: Bookie | None = None
-        self.socket_services: list[SocketService] = []
+        self.socket_services: list[Acceptor] = []
         """One for each connection that the bookie which serves now has had."""
         self._workers: SimWorkers | None = None
         self._found = StartReport(world.history, name)

@@ -9,6 +9,7 @@ from functools import partial
 
 from tests.simulation.kit import campaigns
 from tests.simulation.kit.campaigns import run_everywhere
+from tests.simulation.world.lines import Carrier
 from tests.simulation.world.run import Outcome, run_seed
 
 LAST_EVENTS = 20
@@ -37,16 +38,16 @@ def report_of(outcome: Outcome) -> Report:
     return Report(1, events, marks, failures, *took, outcome.injected)
 
 
-def run_seeds(first: int, count: int, *, has_sockets: bool = False) -> Report:
+def run_seeds(first: int, count: int, *, carrier: Carrier = Carrier.MESSAGES) -> Report:
     """Seeds ``first .. first + count - 1``, here and now."""
     logging.disable(logging.CRITICAL)
     report = Report()
     for seed in range(first, first + count):
-        report.add(report_of(run_seed(seed, has_sockets=has_sockets)))
+        report.add(report_of(run_seed(seed, carrier=carrier)))
     return report
 
 
-def run_campaign(first: int, count: int, *, has_sockets: bool = False) -> Report:
+def run_campaign(first: int, count: int, *, carrier: Carrier = Carrier.MESSAGES) -> Report:
     """The same on all processors."""
-    run = partial(run_seeds, has_sockets=has_sockets)
+    run = partial(run_seeds, carrier=carrier)
     return run_everywhere(Report(), run, first, count, chunk=_CHUNK)

@@ -23,7 +23,7 @@ from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.kit.loop import Owner, SimLoop
 from tests.simulation.world.bookies import SimBookie
 from tests.simulation.world.history import History, Injected
-from tests.simulation.world.lines import Lines
+from tests.simulation.world.lines import Carrier, Lines
 from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
 from tests.simulation.world.observed import ObservedClient
 from tests.simulation.world.plan import BookiePlan
@@ -82,9 +82,9 @@ class World:
         plan: BookiePlan,
         bookies: int,
         heals: bool = False,
-        has_sockets: bool = False,
+        carrier: Carrier = Carrier.MESSAGES,
     ) -> None:
-        """``has_sockets``: requests go over the product's carrier, else each is a message of the network."""
+        """``carrier``: what brings requests to bookies."""
         self.loop = loop
         self.seed = seed
         self.heals = heals
@@ -97,8 +97,8 @@ class World:
         self.weather = StoreWeather(self.random("store"), StoreFaults(), self.count)
         self.network = Network(loop, self.random("network"), NetworkFaults(), self.count)
         self._lines: Lines | None = None
-        if has_sockets:
-            self._lines = Lines(self.network, self.random("lines"))
+        if carrier is not Carrier.MESSAGES:
+            self._lines = Lines(self.network, self.random("lines"), carrier)
         names = [f"b{number}:3181" for number in range(bookies)]
         self.bookies = {
             name: SimBookie(self, name, plan, self.random(f"bookie {name}")) for name in names

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum, unique
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.rpc.client import RpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import SocketBookieClient
+from bookie_server.serving.acceptor import Acceptor
+from bookie_server.serving.rpc.service import RpcService
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
 from bookie_server.wire.messages import BookieInfo
+from bookie_server.wire.rpc import v2, v3
 from bookkeeper_metadata.foundation.tasks import settle
 from tests.doubles.byte_streams import GIVES_UP_S, SimStream, connect_ends
 from tests.simulation.kit.loop import Owner
@@ -66,18 +71,33 @@ class Line(SimStream):
         self._network.loop.after(told_us, self._target.run, other.break_off)
 
 
+@unique
+class Carrier(Enum):
+    """What brings requests to a world's bookies; its name on the command line."""
+
+    MESSAGES = "messages"
+    """Each is a message of the network."""
+    SOCKETS = "sockets"
+    RPC = "rpc"
+    """Apache's protocol."""
+
+
 class Lines:
     """All connections of one world."""
 
-    def __init__(self, network: Network, random: Random) -> None:
+    def __init__(self, network: Network, random: Random, carrier: Carrier) -> None:
         self._network = network
         self._random = random
+        self._has_rpc = carrier is Carrier.RPC
 
     def client(
         self, owner: Owner, machine: SimBookie, settings: ConnectionSettings
     ) -> BookieClient:
         """One process' client of one bookie."""
         connect = partial(self._connect, owner, machine)
+        if self._has_rpc:
+            version = self._random.choice((v2.VERSION, v3.VERSION))
+            return RpcBookieClient(machine.name, connect, settings, version, self._random)
         return SocketBookieClient(machine.name, connect, settings, CLUSTER_ID, self._random)
 
     async def _connect(self, owner: Owner, machine: SimBookie) -> ByteStream:
@@ -93,9 +113,10 @@ class Lines:
         connect_ends(ours, theirs)
         bookie = machine.observed(owner.name)
         service = BookieService(bookie, BookieInfo(machine.name, CLUSTER_ID), "/")
-        sockets = SocketService(service, connections_max=1)
-        machine.socket_services.append(sockets)
-        machine.owner.run(partial(sockets.serve, theirs))
+        make: Callable[..., Acceptor] = RpcService if self._has_rpc else SocketService
+        acceptor = make(service, connections_max=1)
+        machine.socket_services.append(acceptor)
+        machine.owner.run(partial(acceptor.serve, theirs))
         await self._travel(owner, machine.name)
         return ours
 

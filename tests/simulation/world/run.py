@@ -21,6 +21,7 @@ from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
 from tests.simulation.world.garbage import keeps_garbage
 from tests.simulation.world.healing import Healers, HealingPlan, draw_healing, until_whole
 from tests.simulation.world.history import History, Opened, PhaseBegun
+from tests.simulation.world.lines import Carrier
 from tests.simulation.world.marks import marks_of
 from tests.simulation.world.space import Filler, SpacePlan, draw_space, gentle
 from tests.simulation.world.stores import StoreFaults
@@ -48,16 +49,16 @@ class Outcome:
     marks: list[str]
     steps: int
     virtual_us: int
-    has_sockets: bool
+    carrier: Carrier
 
     @property
     def replay(self) -> str:
-        carrier = "--sockets " if self.has_sockets else ""
+        carrier = "" if self.carrier is Carrier.MESSAGES else f"--{self.carrier.value} "
         return f"python -m tests.simulation {carrier}--seed {self.seed} --trace"
 
 
-def run_seed(seed: int, *, has_sockets: bool = False) -> Outcome:
-    """Run one seed in a loop of its own; ``has_sockets`` as of a :class:`World`."""
+def run_seed(seed: int, *, carrier: Carrier = Carrier.MESSAGES) -> Outcome:
+    """Run one seed in a loop of its own."""
     loop = SimLoop()
     asyncio.set_event_loop(loop)
     try:
@@ -65,7 +66,7 @@ def run_seed(seed: int, *, has_sockets: bool = False) -> Outcome:
         space = draw_space(fork(seed, "space plan"), swarm)
         if space.is_gentle:
             swarm = gentle(swarm)
-        run = Run(loop, seed, swarm, space, draw_healing(fork(seed, "healing")), has_sockets)
+        run = Run(loop, seed, swarm, space, draw_healing(fork(seed, "healing")), carrier)
         stuck = ""
         try:
             loop.run_until_complete(run.everything())
@@ -101,14 +102,14 @@ class Run:
         swarm: Swarm,
         space: SpacePlan,
         healing: HealingPlan,
-        has_sockets: bool,
+        carrier: Carrier,
     ) -> None:
         self.loop = loop
         self.seed = seed
         self.swarm = swarm
         self.space = space
         self.healing = healing
-        self.has_sockets = has_sockets
+        self.carrier = carrier
         self.violations: list[str] = []
         self._is_finished = False
 
@@ -120,7 +121,7 @@ class Run:
             plan=self.swarm.plan,
             bookies=self.swarm.bookies,
             heals=bool(self.healing.healers),
-            has_sockets=self.has_sockets,
+            carrier=self.carrier,
         )
         self.load = Workload(self.world, self.swarm)
         self.nemesis = Nemesis(self.world, self.swarm)
@@ -160,7 +161,7 @@ class Run:
             marks_of(world.history, world.injected),
             self.loop.steps,
             self.loop.now_us,
-            self.has_sockets,
+            self.carrier,
         )
 
     # -- phases -----------------------------------------------------------------------------------------
