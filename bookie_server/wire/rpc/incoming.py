@@ -86,33 +86,32 @@ class Incoming:
         adds: _Adds | None = None
         at = 0
         for _ in range(FRAMES_AT_ONCE):
-            quick = add_at(received, at, is_v2=self._is_v2)
-            if quick is not None:
-                self._is_v2 = quick.number is None
-                at = quick.end
-                if adds is None or not adds.take(quick, received):
-                    if adds is not None:
-                        found.append(adds.section())
-                    adds = _Adds(quick, received)
-                continue
-            try:
-                frame = frame_at(received, at)
-                if frame is None:
+            asked: Asked | None = None
+            add, source = add_at(received, at, is_v2=self._is_v2), received
+            if add is not None:
+                self._is_v2 = add.number is None
+                at = add.end
+            else:
+                try:
+                    frame = frame_at(received, at)
+                    if frame is None:
+                        break
+                    asked = self._parse(frame)
+                except MalformedFrameError as error:
+                    self._defect = error
                     break
-                asked = self._parse(frame)
-            except MalformedFrameError as error:
-                self._defect = error
-                break
-            at += LENGTH_SIZE + len(frame)
+                at += LENGTH_SIZE + len(frame)
+                if isinstance(asked.request, AddEntry) and asked.refusal is None:
+                    add, source = _slow_add(asked), memoryview(asked.request.body)
+                elif _shares_memory(asked):
+                    asked = self._parse(memoryview(bytes(frame)))
+            if add is not None and adds is not None and adds.take(add, source):
+                continue
             if adds is not None:
                 found.append(adds.section())
-                adds = None
-            if isinstance(asked.request, AddEntry) and asked.refusal is None:
-                number = asked.head.number if isinstance(asked, v3.Numbered) else None
-                adds = _Adds(_slow_add(asked.request, number), memoryview(asked.request.body))
-                continue
-            is_shared = _shares_memory(asked)
-            found.append(self._parse(memoryview(bytes(frame))) if is_shared else asked)
+            adds = _Adds(add, source) if add is not None else None
+            if add is None and asked is not None:
+                found.append(asked)
         if adds is not None:
             found.append(adds.section())
         return found, at
@@ -135,9 +134,12 @@ def _shares_memory(asked: Asked) -> bool:
     return any(isinstance(getattr(request, name), memoryview) for name in names)
 
 
-def _slow_add(add: AddEntry, number: int | None) -> QuickAdd:
-    """One that was parsed; its entry is all of its body."""
+def _slow_add(asked: Asked) -> QuickAdd:
+    """An add that was parsed; its entry is all of its body."""
+    add = asked.request
+    assert isinstance(add, AddEntry)
     ids = add.ledger_id, add.entry_id
+    number = asked.head.number if isinstance(asked, v3.Numbered) else None
     return QuickAdd(*ids, bytes(add.master_key), add.is_recovery, number, 0, len(add.body))
 
 
