@@ -345,12 +345,7 @@ class Bookie:
         self._is_applying = False
         calls, self._when_answered = self._when_answered, []
         for call in calls:
-            try:
-                call()
-            except (
-                Exception
-            ):  # one client's answers are not sent, which is no reason to serve nobody
-                _LOGGER.exception("answering")
+            call()
         self._pending_bytes -= (done_bytes := sum([persist.size_bytes for persist in group]))
         self.space.promise(BLOCK_SIZE + done_bytes // 100)  # whole blocks, and a table of words
         self._look_for_room()

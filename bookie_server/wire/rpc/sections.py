@@ -15,8 +15,9 @@ from bookie_server.wire.messages import EncodedSection, Section
 from bookie_server.wire.record import LENGTH_SIZE
 from bookie_server.wire.rpc import messages, v2, v3
 
-_blocks = count(1)
-"""Of this process's adds over version 3: each section draws numbers of its own, the same for every bookie."""
+_blocks = count(1 << 21)
+"""Of this process's adds over version 3: each section draws numbers of its own, the same for every bookie. They
+are large from the beginning, so that frames of one kind have one size, in whatever order they are made."""
 _BLOCK_BITS = (RUN_ENTRIES_MAX - 1).bit_length()
 _SHARED_FROM = 4_096
 """Bytes of an entry from which it costs more to copy it than to look at it where it is."""

@@ -19,6 +19,7 @@ from spark_bookkeeper.replication.auto_recovery import run_auto_recovery
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.world.history import Deleted
+from tests.simulation.world.lines import HEALERS
 from tests.simulation.world.stores import ROOT
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ class Healers:
         settings = ClientSettings()
         connection = replace(settings.connection, add_timeout_ms=1_000, read_timeout_ms=1_000)
         self._started += 1
-        client = world.client(f"healer {self._started}", replace(settings, connection=connection))
+        client = world.client(
+            f"{HEALERS} {self._started}", replace(settings, connection=connection)
+        )
         healing = run_auto_recovery(
             client.ledgers.cluster,
             ReplicationSettings(

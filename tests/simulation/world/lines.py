@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.simulation.world.bookies import SimBookie
 
 _US = 1_000_000
+HEALERS = "healer"
+"""How the names of processes that heal begin; those of bookies have a number behind a #."""
 
 
 class Line(SimStream):
@@ -79,7 +81,7 @@ class Carrier(Enum):
     """Each is a message of the network."""
     SOCKETS = "sockets"
     RPC = "rpc"
-    """Apache's protocol."""
+    """Apache's protocol, for all but those who heal."""
 
 
 class Lines:
@@ -94,13 +96,17 @@ class Lines:
         self, owner: Owner, machine: SimBookie, settings: ConnectionSettings
     ) -> BookieClient:
         """One process' client of one bookie."""
-        connect = partial(self._connect, owner, machine)
-        if self._has_rpc:
+        # Whoever heals asks for what Apache's protocol has no word for: which copies are damaged.
+        has_rpc = self._has_rpc and not owner.name.startswith(HEALERS) and "#" not in owner.name
+        connect = partial(self._connect, owner, machine, RpcService if has_rpc else SocketService)
+        if has_rpc:
             version = self._random.choice((v2.VERSION, v3.VERSION))
             return RpcBookieClient(machine.name, connect, settings, version, self._random)
         return SocketBookieClient(machine.name, connect, settings, CLUSTER_ID, self._random)
 
-    async def _connect(self, owner: Owner, machine: SimBookie) -> ByteStream:
+    async def _connect(
+        self, owner: Owner, machine: SimBookie, make: Callable[..., Acceptor]
+    ) -> ByteStream:
         await self._travel(owner, machine.name)
         if not machine.is_serving:
             # Nobody listens there; a machine that is down says nothing at all.
@@ -113,7 +119,6 @@ class Lines:
         connect_ends(ours, theirs)
         bookie = machine.observed(owner.name)
         service = BookieService(bookie, BookieInfo(machine.name, CLUSTER_ID), "/")
-        make: Callable[..., Acceptor] = RpcService if self._has_rpc else SocketService
         acceptor = make(service, connections_max=1)
         machine.socket_services.append(acceptor)
         machine.owner.run(partial(acceptor.serve, theirs))

@@ -60,6 +60,8 @@ class Outcome:
 def run_seed(seed: int, *, carrier: Carrier = Carrier.MESSAGES) -> Outcome:
     """Run one seed in a loop of its own."""
     loop = SimLoop()
+    if carrier is Carrier.RPC:
+        loop.steps_max *= 4  # an entry is a message
     asyncio.set_event_loop(loop)
     try:
         swarm = draw_swarm(fork(seed, "swarm"))
