@@ -18,7 +18,8 @@ from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
 from bookie_server.wire.rpc import messages, v2, v3
-from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at
+from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
+from bookie_server.wire.rpc.quick import QuickAnswer, answer_at
 from bookie_server.wire.rpc.sections import EncodedAdds, adds_of, encode_adds
 from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
 
@@ -69,11 +70,11 @@ class RpcAdds(MessageStream):
     def parse_replies(self, message: Buffer) -> list[SectionReply]:
         view, at = memoryview(message), 0
         done: list[SectionReply] = []
-        while (frame := frame_at(view, at)) is not None:
-            at += LENGTH_SIZE + len(frame)
-            sent, status = self._answers.match(frame)
+        while (answer := answer_at(view, at) or _parsed_answer_at(view, at)) is not None:
+            at = answer.end
+            sent = self._answers.match(answer)
             self._in_flight -= 1
-            if sent.take(status):
+            if sent.take(answer.status):
                 done.append(sent.reply())
         self._rest = bytes(view[at:])
         return done
@@ -134,24 +135,24 @@ class _AnswersOfV2:
         sent.unanswered = set(adds.entry_ids)
         self._sent.setdefault(sent.ledger_id, deque()).append(sent)
 
-    def match(self, frame: memoryview) -> tuple[_Sent, RpcStatus]:
+    def match(self, answer: QuickAnswer) -> _Sent:
         """Whose answer it is."""
-        answer = v2.parse_answer(frame)
-        reply = answer.reply
-        if not isinstance(reply, messages.AddReply):
-            raise MalformedFrameError(f"a {type(reply).__name__} among answers to adds")
-        same = self._sent.get(reply.ledger_id, deque())
+        same = self._sent.get(answer.ledger_id, ())
         for sent in same:
-            if reply.entry_id in sent.unanswered:
-                sent.unanswered.discard(reply.entry_id)
-                break
-        else:
-            raise MalformedFrameError(f"an answer to what was not asked. entry_id={reply.entry_id}")
+            if answer.entry_id in sent.unanswered:
+                sent.unanswered.discard(answer.entry_id)
+                if not sent.unanswered:
+                    self._forget(answer.ledger_id)
+                return sent
+        raise MalformedFrameError(f"an answer to what was not asked. entry_id={answer.entry_id}")
+
+    def _forget(self, ledger_id: int) -> None:
+        """Forget what is answered whole."""
+        same = self._sent[ledger_id]
         while same and not same[0].unanswered:
             same.popleft()
         if not same:
-            del self._sent[reply.ledger_id]
-        return sent, answer.status
+            del self._sent[ledger_id]
 
 
 class _AnswersOfV3:
@@ -169,12 +170,32 @@ class _AnswersOfV3:
         """Answers to these adds will come."""
         self._sent.update(dict.fromkeys(adds.numbers, sent))
 
-    def match(self, frame: memoryview) -> tuple[_Sent, RpcStatus]:
+    def match(self, answer: QuickAnswer) -> _Sent:
         """Whose answer it is."""
-        answer = v3.parse_answer(frame)
-        if answer.head.operation != v3.OPERATION_OF_ADD:
-            raise MalformedFrameError(f"operation {answer.head.operation} among answers to adds")
-        sent = self._sent.pop(answer.head.number, None)
+        sent = self._sent.pop(answer.number, None)
         if sent is None:
-            raise MalformedFrameError(f"an answer to what was not asked. {answer.head.number}")
-        return sent, answer.status
+            raise MalformedFrameError(f"an answer to what was not asked. number={answer.number}")
+        return sent
+
+
+def _parsed_answer_at(received: memoryview, at: int) -> QuickAnswer | None:
+    """The answer whose frame starts at ``at``; ``None``: not all of it is there.
+
+    Raises:
+        MalformedFrameError: what is there is none to an add.
+    """
+    frame = frame_at(received, at)
+    if frame is None:
+        return None
+    number, ids = 0, (-1, -1)
+    if is_of_v2(frame):
+        answer: v2.Answer | v3.Answer = v2.parse_answer(frame)
+        reply = answer.reply
+        if isinstance(reply, messages.AddReply):
+            ids = reply.ledger_id, reply.entry_id
+    else:
+        answer = v3.parse_answer(frame)
+        reply, number = answer.reply, answer.head.number
+    if not isinstance(reply, messages.AddReply):
+        raise MalformedFrameError(f"a {type(reply).__name__} among answers to adds")
+    return QuickAnswer(*ids, number, answer.status, at + LENGTH_SIZE + len(frame))

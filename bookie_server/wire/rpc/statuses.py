@@ -47,8 +47,8 @@ _NUMBERS_IN_V2 = {
     # Apache's client of version 2 has no case for it, and would wait for ever.
     RpcStatus.EUNKNOWNLEDGERSTATE: 101,
 }
-_BY_NUMBER = {status.value: status for status in RpcStatus}
-_BY_NUMBER_IN_V2 = {
+BY_NUMBER = {status.value: status for status in RpcStatus}
+BY_NUMBER_IN_V2 = {
     **{number: status for status, number in _NUMBERS_IN_V2.items()},
     101: RpcStatus.EIO,
     107: RpcStatus.EUNKNOWNLEDGERSTATE,
@@ -96,12 +96,12 @@ def parse_status(number: int) -> RpcStatus:
     Raises:
         MalformedFrameError: there is none of this number.
     """
-    return _known(_BY_NUMBER, number)
+    return _known(BY_NUMBER, number)
 
 
 def parse_status_of_v2(number: int) -> RpcStatus:
     """Version 2's; raises as :func:`parse_status` does."""
-    return _known(_BY_NUMBER_IN_V2, number)
+    return _known(BY_NUMBER_IN_V2, number)
 
 
 def _known(statuses: dict[int, RpcStatus], number: int) -> RpcStatus:

@@ -128,7 +128,8 @@ _WITHOUT_STATUS = frozenset({messages.Authenticate, messages.StartTls})
 """Answers that do not repeat the status."""
 _OPERATIONS = {layout.make: operation for operation, layout in _REQUESTS.items()}
 OPERATION_OF_ADD = _OPERATIONS[messages.AddEntry]
-ADD_REPLY = _REPLIES[OPERATION_OF_ADD].number
+ADD, ADD_REPLY = (each[OPERATION_OF_ADD].number for each in (_REQUESTS, _REPLIES))
+"""Fields of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
