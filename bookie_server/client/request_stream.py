@@ -27,6 +27,12 @@ class RequestStream(ABC, Generic[Q, R]):
         self._asked: dict[int, Asked[Q, R]] = {}
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._opened = 0
+
+    @property
+    def connection_number(self) -> int:
+        """Of the connection by which a request goes that is sent now; another once that has ended."""
+        return self._opened + (self._connection is None)
 
     async def ask(self, request: Q, timeout_s: float) -> R | None:
         """The reply to a request; ``None`` if there is none in time."""
@@ -82,6 +88,7 @@ class RequestStream(ABC, Generic[Q, R]):
             for number, asked in self._asked.items():
                 self._send(connection, number, asked.request)
             self._connection = connection
+            self._opened += 1
             while await self._receive(connection):
                 pass
         except (ConnectionError, MalformedFrameError):

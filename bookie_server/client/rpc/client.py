@@ -75,7 +75,8 @@ class RpcBookieClient(BookieClient):
         self._batches = Batches(open_requests)
         self._reads = RpcReads(
             self._ask,
-            self._is_forced,
+            self._is_forced_since,
+            lambda: self._questions.connection_number,
             partial(self._batches.ask, timeout_s=self._timeout_s),
             has_batches=version == v2.VERSION,
         )
@@ -94,9 +95,11 @@ class RpcBookieClient(BookieClient):
         if not request.is_fencing:
             return await self._read_lac(request.ledger_id)
         flag, key = messages.READ_FLAG_FENCE, request.master_key
-        last = messages.ReadEntry(request.ledger_id, NO_ENTRY_ID, key, flag=flag)
+        ledger_id, connection = request.ledger_id, self._questions.connection_number
+        last = messages.ReadEntry(ledger_id, NO_ENTRY_ID, key, flag=flag)
         fenced = await self._last_entry(last)
-        if fenced.status.is_evidence_of_absence and not await self._is_forced(request.ledger_id):
+        is_denied = fenced.status.is_evidence_of_absence
+        if is_denied and not await self._is_forced_since(connection, ledger_id):
             return ReadLacReply(Status.UNKNOWN)
         if fenced.status is Status.OK or fenced.status.is_evidence_of_absence:
             # A hint, which its writer left; whoever recovers is glad to have it, and can do without.
@@ -208,10 +211,14 @@ class RpcBookieClient(BookieClient):
             return None
         return await self._questions.ask((request, priority), self._timeout_s + waits_ms / 1000)
 
-    async def _is_forced(self, ledger_id: int) -> bool:
-        """Whether all that was journalled of the ledger by now is durable."""
+    async def _is_forced_since(self, connection: int, ledger_id: int) -> bool:
+        """Whether all that was journalled of the ledger by what came by that connection is durable.
+
+        By another one it would be another process that answers, which may have lost a fence.
+        """
         answer = await self._ask(messages.ForceLedger(ledger_id))
-        return answer is not None and answer.status is RpcStatus.EOK
+        is_forced = answer is not None and answer.status is RpcStatus.EOK
+        return is_forced and self._questions.connection_number == connection
 
     async def _open_adds(self, version: int) -> MessageStream:
         try:

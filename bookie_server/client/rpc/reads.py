@@ -30,18 +30,25 @@ class Ask(Protocol):
 
 
 AskBatch = Callable[[messages.BatchRead], Awaitable[v2.Answer | None]]
-IsForced = Callable[[int], Awaitable[bool]]
+IsForcedSince = Callable[[int, int], Awaitable[bool]]
 
 
 class RpcReads:
     """Of one bookie; for use on one event loop."""
 
     def __init__(
-        self, ask: Ask, is_forced: IsForced, ask_batch: AskBatch, *, has_batches: bool
+        self,
+        ask: Ask,
+        is_forced_since: IsForcedSince,
+        connection_number: Callable[[], int],
+        ask_batch: AskBatch,
+        *,
+        has_batches: bool,
     ) -> None:
-        """``is_forced``: whether all that was journalled of a ledger is durable by now."""
+        """``is_forced_since``: whether all that came of a ledger by the connection of this number is durable."""
         self._ask = ask
-        self._is_forced = is_forced
+        self._is_forced_since = is_forced_since
+        self._connection_number = connection_number
         self._ask_batch = ask_batch
         self._has_batches = has_batches
         self._had_batch = False
@@ -93,7 +100,7 @@ class RpcReads:
     async def _read_singly(self, request: ReadRequest) -> ReadReply:
         """Ask for each of the wanted ids, as many as the reply may hold."""
         stripe, last = request.stripe or EVERY_ID, request.last_entry
-        found = _Found(request)
+        found, connection = _Found(request), self._connection_number()
         entry_id = stripe.next(request.first_entry)
         window = 1
         while entry_id <= last and not found.is_full:
@@ -106,7 +113,8 @@ class RpcReads:
                 found.take(each, answer)
             window = min(READS_AT_ONCE, found.room)
         found.leave(entry_id)
-        if request.is_fencing and found.denies and not await self._is_forced(request.ledger_id):
+        is_denied = request.is_fencing and found.denies
+        if is_denied and not await self._is_forced_since(connection, request.ledger_id):
             found.doubt()
         return found.reply()
 
