@@ -140,6 +140,8 @@ class Admission:
             section.ledger_id, section.run.first_entry, section.run.last_entry
         )
         digest_size = size_of(section.digest_type)
+        if digest_size is None and not section.is_recovery:
+            digest_size = 0  # a writer sends the same bytes again, digest and all
         # A writer that never had its answer sends the same bytes again. What is stored is not
         # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)

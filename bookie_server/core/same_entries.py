@@ -15,8 +15,8 @@ def same_entries(run: Run, stored: Run, digest_size: int | None) -> bool:
     """Whether the ids both hold have equal lengths and payloads.
 
     LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md). Where the size
-    of the digest is not known, it is that of the first with which both verify; else whatever an HMAC would
-    leave free is compared.
+    of the digest is not known, it is that of the first by which both verify; where neither verifies by any,
+    whatever an HMAC would leave free is compared.
     """
     # What is sent again is mostly the same to the last byte.
     if run.entry_ids == stored.entry_ids and run.data == stored.data:
@@ -63,8 +63,10 @@ def _digest_size_of(record: Run, twin: Run) -> int:
     if record.last_add_confirmed() == twin.last_add_confirmed():
         return 0  # nothing else of what it covers may differ
     for digest in (Crc32cDigest(), Crc32Digest()):
-        if run_verifies(record, digest) and run_verifies(twin, digest):
-            return digest.size
+        found = [run_verifies(each, digest) for each in (record, twin)]
+        if any(found):
+            # One that does not verify by what the other does is damaged, and no copy of it.
+            return digest.size if all(found) else 0
     return HmacDigest.size if record.size_bytes >= RECORD_OVERHEAD + HmacDigest.size else 0
 
 

@@ -277,6 +277,17 @@ class AddStream(Generic[F]):
     def _admit(self, frame: Frame, section: Section) -> None:
         self._bookie.add(section, self._hold(frame, section), self._in_progress.client)
 
+    def _admit_next(self, frame: Frame, parts: Iterator[Section]) -> None:
+        """Admit them one by one, each in a turn of its own."""
+        part = next(parts, None)
+        if part is not None:
+            self._admit(frame, part)
+            self._loop.call_soon(self._admit_next, frame, parts)
+            return
+        self._unanswered -= 1
+        frame.let_go()
+        self._wake.set()
+
     def _hold(self, frame: Frame, section: Section) -> ReplyTo:
         frame.hold()
         self._unanswered += 1
@@ -290,11 +301,13 @@ class AddStream(Generic[F]):
 
     def _answer(self, frame: Frame, section: Section, status: Status) -> None:
         self._unanswered -= 1
-        if status is not Status.OK and (parts := self._carrier.parts_of(section)):
-            for part in parts:
-                # Not from within the bookie's own steps.
-                answer = self._hold(frame, part)
-                self._loop.call_soon(self._bookie.add, part, answer, self._in_progress.client)
+        # What every part of it would be told needs no look at each.
+        is_of_one = status in (Status.CONFLICT, Status.BAD_REQUEST)
+        if is_of_one and (parts := self._carrier.parts_of(section)):
+            self._unanswered += 1
+            frame.hold()
+            # Not from within the bookie's own steps.
+            self._loop.call_soon(self._admit_next, frame, iter(parts))
             frame.let_go()
             return
         self._count(section, status, self._now_s() - frame.arrived_s)

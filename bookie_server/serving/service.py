@@ -42,6 +42,8 @@ class BookieService:
         self.identity = identity
         self.bookie = bookie
         self.memory = PromisedMemory(bookie.adds_in_progress, bookie)
+        self.listing = asyncio.Lock()
+        """Held by whoever lists a whole ledger's entries in one answer."""
         self.is_draining = False
         """Set when the bookie stops: no more frames are taken from streams."""
         self._directory = directory

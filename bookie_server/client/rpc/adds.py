@@ -2,15 +2,17 @@
 
 An answer of version 2 says ledger and entry, and nothing of which request it is for. So of two sections that hold the same
 entry, as one that was given up and sent again, each is answered once all of its entries have been answered once for
-itself: the earlier one first.
+itself, the earlier one first; and what is refused counts as refused to both.
 
 Apache's bookies refuse what is added when 10,000 adds wait in one of their threads; fewer are kept on their way.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
@@ -20,7 +22,7 @@ from bookie_server.wire.messages import EncodedSection, SectionReply, Status
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
 from bookie_server.wire.rpc.quick import QuickAnswer, answer_at
-from bookie_server.wire.rpc.sections import EncodedAdds, adds_of, encode_adds
+from bookie_server.wire.rpc.sections import EncodedAdds, Portion, adds_of, encode_adds
 from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
 
 ENTRIES_IN_FLIGHT_MAX = 5_000
@@ -31,8 +33,15 @@ _RECEIVED_SIZE_MAX = 64 * 1024
 class RpcAdds(MessageStream):
     """Over a connection of its own; in one version of the protocol."""
 
-    def __init__(self, connection: Connection, version: int) -> None:
+    def __init__(self, connection: Connection, version: int, silence_s: float = 10.0) -> None:
+        """A bookie that answers none of what it was sent for ``silence_s`` is given up with the connection: it may
+        have dropped answers, and others would wait behind them for ever."""
         self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._silence_s = silence_s
+        self._heard_s = 0.0
+        """When the last answer came, or what is unanswered began to be sent."""
+        self._queued: deque[Portion] = deque()
         self._version = version
         self._answers = _AnswersOfV3() if version == v3.VERSION else _AnswersOfV2()
         self._in_flight = 0
@@ -44,7 +53,7 @@ class RpcAdds(MessageStream):
 
     @property
     def entries_max(self) -> int:
-        return max(0, ENTRIES_IN_FLIGHT_MAX - self._in_flight)
+        return 0 if self._queued else max(0, ENTRIES_IN_FLIGHT_MAX - self._in_flight)
 
     def send(self, sections: Sequence[EncodedSection]) -> None:
         for section in sections:
@@ -53,19 +62,38 @@ class RpcAdds(MessageStream):
                 adds = encode_adds(
                     section, self._version
                 )  # it was given up, and is on its way still
-            self._in_flight += len(adds.entry_ids)
             self._answers.expect(_Sent(section, adds), adds)
-            self._connection.write(adds.parts)
+            self._queued += adds.portions
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._queued:
+            count, parts = self._queued[0]
+            if self._in_flight and self._in_flight + count > ENTRIES_IN_FLIGHT_MAX:
+                return
+            self._queued.popleft()
+            if not self._in_flight:
+                self._heard_s = self._loop.time()
+            self._in_flight += count
+            self._connection.write(parts)
 
     async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:
         received = new_body(_RECEIVED_SIZE_MAX)
         try:
-            count = await self._connection.receive_some(received)
+            count = await self._receive_some(received)
         except ConnectionEndedError as error:
             raise StreamEndedError(str(error)) from error
         if not count:
             raise StreamEndedError("the bookie ended the connection")
         return self._rest + received[:count]
+
+    async def _receive_some(self, received: memoryview) -> int:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._silence_s):
+                    return await self._connection.receive_some(received)
+            if self._in_flight and self._loop.time() - self._heard_s >= self._silence_s:
+                raise StreamEndedError("nothing is answered any more")
 
     def parse_replies(self, message: Buffer) -> list[SectionReply]:
         view, at = memoryview(message), 0
@@ -77,6 +105,8 @@ class RpcAdds(MessageStream):
             if sent.take(answer.status):
                 done.append(sent.reply())
         self._rest = bytes(view[at:])
+        self._heard_s = self._loop.time()
+        self._pump()
         return done
 
     def close(self) -> None:
@@ -99,13 +129,15 @@ class _Sent:
     def take(self, status: RpcStatus) -> bool:
         """One more entry is answered; whether it was the last."""
         self.missing -= 1
-        # What is to be sent again comes last: any other refusal is for good.
-        if (
-            self._status in (RpcStatus.EOK, RpcStatus.ETOOMANYREQUESTS)
-            and status is not RpcStatus.EOK
-        ):
-            self._status = status
+        if status is not RpcStatus.EOK:
+            self.refuse(status)
         return not self.missing
+
+    def refuse(self, status: RpcStatus) -> None:
+        """An entry is refused, or may be."""
+        # What is to be sent again comes last: any other refusal is for good.
+        if self._status in (RpcStatus.EOK, RpcStatus.ETOOMANYREQUESTS):
+            self._status = status
 
     def reply(self) -> SectionReply:
         section = self._section
@@ -123,7 +155,7 @@ class _AnswersOfV2:
     """Of one connection."""
 
     def __init__(self) -> None:
-        self._sent: dict[int, deque[_Sent]] = {}
+        self._sent: dict[int, list[_Sent]] = {}
         """By ledger, in the order in which they were sent."""
 
     def are_free(self, numbers: range) -> bool:
@@ -133,26 +165,27 @@ class _AnswersOfV2:
     def expect(self, sent: _Sent, adds: EncodedAdds) -> None:
         """Answers to these adds will come."""
         sent.unanswered = set(adds.entry_ids)
-        self._sent.setdefault(sent.ledger_id, deque()).append(sent)
+        self._sent.setdefault(sent.ledger_id, []).append(sent)
 
     def match(self, answer: QuickAnswer) -> _Sent:
         """Whose answer it is."""
-        same = self._sent.get(answer.ledger_id, ())
-        for sent in same:
-            if answer.entry_id in sent.unanswered:
-                sent.unanswered.discard(answer.entry_id)
-                if not sent.unanswered:
-                    self._forget(answer.ledger_id)
-                return sent
-        raise MalformedFrameError(f"an answer to what was not asked. entry_id={answer.entry_id}")
-
-    def _forget(self, ledger_id: int) -> None:
-        """Forget what is answered whole."""
-        same = self._sent[ledger_id]
-        while same and not same[0].unanswered:
-            same.popleft()
-        if not same:
-            del self._sent[ledger_id]
+        same = self._sent.get(answer.ledger_id, [])
+        asked = [sent for sent in same if answer.entry_id in sent.unanswered]
+        if not asked:
+            raise MalformedFrameError(
+                f"an answer to what was not asked. entry_id={answer.entry_id}"
+            )
+        if answer.status is not RpcStatus.EOK:
+            # Refusals overtake grants, so it may be meant for any of them.
+            for sent in asked:
+                sent.refuse(answer.status)
+        first = asked[0]
+        first.unanswered.discard(answer.entry_id)
+        if not first.unanswered:
+            same.remove(first)
+            if not same:
+                del self._sent[answer.ledger_id]
+        return first
 
 
 class _AnswersOfV3:

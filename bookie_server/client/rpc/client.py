@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from random import Random
 
 from bookie_server.carrier.sockets import connect
@@ -31,6 +32,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.core.explicit_lac import lac_of_packet
 from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.limits import LIST_RANGES_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
@@ -64,6 +66,7 @@ class RpcBookieClient(BookieClient):
         """``version`` is that of adds and plain reads; of recovery's, and of all else, it is 3."""
         self.bookie_id = bookie_id
         self._timeout_s = settings.read_timeout_ms / 1000
+        self._add_timeout_s = settings.add_timeout_ms / 1000
         self._opener = Opener(bookie_id, open_bytes, settings, random)
         open_adds = partial(self._open_adds, version)
         self._writes = WriteStream(open_adds, settings, bookie_id)
@@ -137,14 +140,15 @@ class RpcBookieClient(BookieClient):
         if not isinstance(reply, messages.ListReply) or reply.entries is None:
             return EntryList(Status.UNREACHABLE)
         try:
+            ranges = parse_entry_list(reply.entries, first_entry)
             held = tuple(
                 IdRange(max(first, first_entry), last, Status.OK)
-                for first, last in parse_entry_list(reply.entries)
-                if last >= first_entry
+                for first, last in islice(ranges, LIST_RANGES_MAX)
             )
+            following = next(ranges, None)
         except MalformedFrameError:
             return EntryList(Status.UNREACHABLE)
-        return EntryList(Status.OK, held)
+        return EntryList(Status.OK, held, 0 if following is None else following[0])
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -222,7 +226,8 @@ class RpcBookieClient(BookieClient):
 
     async def _open_adds(self, version: int) -> MessageStream:
         try:
-            return RpcAdds(await self._opener.open(is_patient=True), version)
+            connection = await self._opener.open(is_patient=True)
+            return RpcAdds(connection, version, self._add_timeout_s)
         except ConnectionError as error:
             raise StreamEndedError(str(error)) from error
 

@@ -93,6 +93,10 @@ class RpcReads:
             return None
         if not _is_within(run, request.ledger_id, first, last):
             return None
+        if not isinstance(run.entry_ids, range):
+            # What lies behind a gap is asked for again: of what is in it nothing was said.
+            gap = next(at for at, entry_id in enumerate(run.entry_ids) if entry_id != first + at)
+            run = run.slice(0, gap)
         behind = run.last_entry + 1
         left = (IdRange(behind, last, Status.NOT_REACHED),) if behind <= last else ()
         return ReadReply((run,), left, run.last_add_confirmed())

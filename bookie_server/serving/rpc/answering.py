@@ -21,7 +21,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import LENGTH_SIZE, parse_header, parse_run
 from bookie_server.wire.rpc import messages
-from bookie_server.wire.rpc.entry_list import Ids, encode_entry_list
+from bookie_server.wire.rpc.entry_list import EntryListEncoder
 from bookie_server.wire.rpc.statuses import RpcStatus, answer_of
 from bookkeeper_metadata.model import ENTRY_ID_MAX, NO_ENTRY_ID
 
@@ -55,7 +55,7 @@ class Answering:
                 status = await self._bookie.settle(ledger_id)
                 return answer_of(status), messages.LedgerReply(ledger_id)
             case messages.ListEntries(ledger_id):
-                return await self._list(ledger_id)
+                return await self._list(ledger_id, room)
             case messages.GetInfo():
                 return await self._info(request.requested or 0)
             case messages.Authenticate():
@@ -112,7 +112,8 @@ class Answering:
         if found.status is not Status.OK:
             return answer_of(found.status), refusal_of(request)
         lac = max(lac_of(found), previous_lac)
-        if not found.records:
+        # The entry behind the known LAC is another bookie's, perhaps.
+        if not found.records or parse_header(found.records).entry_id != previous_lac + 1:
             return RpcStatus.EOK, messages.ReadReply(ledger_id, NO_ENTRY_ID, None, lac)
         now_ms = time.time_ns() // 1_000_000 if is_waiting else None
         body = entry_of((found.records,))
@@ -154,8 +155,13 @@ class Answering:
         known = Status.NO_ENTRY if status.is_evidence_of_absence else status
         return answer_of(known), messages.LacReply(ledger_id)
 
-    async def _list(self, ledger_id: int) -> Answered:
-        ranges: list[Ids] = []
+    async def _list(self, ledger_id: int, room: Room) -> Answered:
+        # One at a time: each looks at every range, and may come to megabytes.
+        async with self._service.listing:
+            return await self._list_now(ledger_id, room)
+
+    async def _list_now(self, ledger_id: int, room: Room) -> Answered:
+        encoder = EntryListEncoder()
         first_entry: int | None = 0
         while first_entry is not None:
             page = self._bookie.list_entries(ListRequest(ledger_id, first_entry))
@@ -164,12 +170,14 @@ class Answering:
             if status is not Status.OK:
                 known = status if status.is_evidence_of_absence else Status.UNKNOWN
                 return answer_of(known), messages.ListReply(ledger_id)
-            ranges += ((span.first_entry, span.last_entry) for span in page.held)
+            for span in page.held:
+                encoder.add(span.first_entry, span.last_entry)
+            if encoder.size_bytes > LIST_SIZE_BYTES_MAX:
+                return RpcStatus.EIO, messages.ListReply(ledger_id)
             first_entry = page.next_entry or None
             await asyncio.sleep(0)
-        encoded = encode_entry_list(ranges)
-        if len(encoded) > LIST_SIZE_BYTES_MAX:
-            return RpcStatus.EIO, messages.ListReply(ledger_id)
+        encoded = encoder.finish()
+        room.resize(len(encoded))
         return RpcStatus.EOK, messages.ListReply(ledger_id, encoded)
 
     async def _info(self, requested: int) -> Answered:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import nullcontext
+from dataclasses import replace
 
 from bookie_server.carrier.connection import Connection
 from bookie_server.memory.budget import Room
@@ -25,7 +26,10 @@ from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
 REQUESTS_IN_FLIGHT_MAX = 1_000
-"""Requests of one connection that are served at once, long polls among them; others wait in the kernel's buffers."""
+"""Requests of one connection that are served at once, long polls aside; others wait in the kernel's buffers."""
+POLLS_MAX = 1_000
+"""Long polls of one connection; further ones are answered at once. They wait for others' adds, and so none of them may
+keep an add of its own connection waiting."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -42,25 +46,39 @@ class RpcRequests:
         self._measures = service.bookie.measures
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._polls: set[asyncio.Task[None]] = set()
 
     async def answer(self, asked: Asked) -> None:
         """Begin to answer a request; returns when the next one may come."""
+        request = asked.request
+        if isinstance(request, messages.ReadEntry) and request.is_long_poll:
+            if len(self._polls) < POLLS_MAX:
+                poll = self._begin(asked)
+                self._polls.add(poll)
+                poll.add_done_callback(self._polls.discard)
+                return
+            asked = replace(asked, refusal=RpcStatus.ETOOMANYREQUESTS)
         await self._places.acquire()
-        task = asyncio.create_task(self._answer(asked), name="answer")
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        self._begin(asked).add_done_callback(lambda _: self._places.release())
 
     async def finish(self) -> None:
-        """Wait until what was asked is answered: whoever says no more may still wait for it."""
+        """Wait until what was asked is answered: whoever says no more may still wait for it, but for no news."""
+        for poll in self._polls:
+            poll.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """End what is left: nobody is there for its answer."""
         await end_tasks(self._tasks)
 
+    def _begin(self, asked: Asked) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._answer(asked), name="answer")
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._places.release()
         has_failed(task)  # the connection has ended, and says so
 
     async def _answer(self, asked: Asked) -> None:

@@ -9,7 +9,8 @@ A group stands for as many sequences of ``size`` ids each as fit: they start fro
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
@@ -21,14 +22,48 @@ Ids = tuple[int, int]
 """First and last one of consecutive ids."""
 
 
-def encode_entry_list(ranges: Iterable[Ids]) -> bytes:
-    """Encode ascending ranges; those of one size at equal distances, as a striped ledger has, are one group."""
-    groups = list(_groups(ranges))
-    return _HEADER.pack(0, len(groups)) + b"".join(_GROUP.pack(*group) for group in groups)
+class EntryListEncoder:
+    """Encodes ascending ranges as they are found; those of one size at equal distances, as a striped ledger has, are
+    one group."""
+
+    def __init__(self) -> None:
+        self._groups = bytearray()
+        self._start = self._last_start = self._size = self._period = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the list so far, about."""
+        return _HEADER.size + len(self._groups)
+
+    def add(self, first: int, last: int) -> None:
+        """The entries from ``first`` to ``last`` are there, too."""
+        # None is too large for its field.
+        for start in range(first, last + 1, _SIZE_MAX):
+            self._add(start, min(last + 1 - start, _SIZE_MAX))
+
+    def finish(self) -> bytes:
+        """The whole list."""
+        self._end_group()
+        self._size = 0
+        return _HEADER.pack(0, len(self._groups) // _GROUP.size) + bytes(self._groups)
+
+    def _add(self, start: int, size: int) -> None:
+        distance = start - self._last_start
+        if size == self._size and distance <= _SIZE_MAX and self._period in (0, distance):
+            self._last_start, self._period = start, distance
+            return
+        self._end_group()
+        self._start = self._last_start = start
+        self._size, self._period = size, 0
+
+    def _end_group(self) -> None:
+        if self._size:
+            group = self._start, self._last_start, self._size, self._period
+            self._groups += _GROUP.pack(*group)
 
 
-def parse_entry_list(encoded: Buffer) -> Iterator[Ids]:
-    """The ranges, one by one: their number is the peer's word.
+def parse_entry_list(encoded: Buffer, first_entry: int = 0) -> Iterator[Ids]:
+    """The ranges that end at ``first_entry`` or behind, one by one: their number is the peer's word.
 
     Raises:
         MalformedFrameError: it is no list, or its ids do not ascend.
@@ -44,28 +79,7 @@ def parse_entry_list(encoded: Buffer) -> Iterator[Ids]:
         is_one = start == last_start
         if start <= before or size < 1 or not (is_one or (last_start > start and period >= size)):
             raise MalformedFrameError(f"a group of entries. start={start} size={size}")
-        for first in (start,) if is_one else range(start, last_start + 1, period):
+        starts = range(start, last_start + 1, 1 if is_one else period)
+        for first in starts[bisect_left(starts, first_entry - size + 1) :]:
             yield first, first + size - 1
         before = last_start + size - 1
-
-
-def _groups(ranges: Iterable[Ids]) -> Iterator[tuple[int, int, int, int]]:
-    start = last_start = size = period = 0
-    for first, size_found in _in_ints(ranges):
-        distance = first - last_start
-        may_join = size_found == size and distance <= _SIZE_MAX and period in (0, distance)
-        if may_join:
-            last_start, period = first, distance
-            continue
-        if size:
-            yield start, last_start, size, period
-        start, last_start, size, period = first, first, size_found, 0
-    if size:
-        yield start, last_start, size, period
-
-
-def _in_ints(ranges: Iterable[Ids]) -> Iterator[tuple[int, int]]:
-    """First id and size of each, none too large for its field."""
-    for first, last in ranges:
-        for start in range(first, last + 1, _SIZE_MAX):
-            yield start, min(last + 1 - start, _SIZE_MAX)

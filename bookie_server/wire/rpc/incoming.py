@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from bookie_server.wire import limits
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.digest import MASTER_KEY_SIZE
 from bookie_server.wire.messages import Section, SectionReply, Status
 from bookie_server.wire.record import parse_run
-from bookie_server.wire.rpc import v2, v3
+from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
 from bookie_server.wire.rpc.limits import refusal_for
 from bookie_server.wire.rpc.messages import AddEntry
@@ -103,8 +104,8 @@ class Incoming:
                 at += LENGTH_SIZE + len(frame)
                 if isinstance(asked.request, AddEntry) and asked.refusal is None:
                     add, source = _slow_add(asked), memoryview(asked.request.body)
-                elif _shares_memory(asked):
-                    asked = self._parse(memoryview(bytes(frame)))
+                else:
+                    asked = kept(asked)
             if add is not None and adds is not None and adds.take(add, source):
                 continue
             if adds is not None:
@@ -122,16 +123,39 @@ class Incoming:
             asked: Asked = v2.parse_request(frame)
         else:
             asked = v3.parse_request(frame)
+        is_add = isinstance(asked.request, AddEntry)
+        if len(frame) > limits.HEADER_SIZE_MAX and not is_add:
+            raise MalformedFrameError(f"a request of {len(frame)} bytes that is no add")
         if asked.request is None or asked.refusal is not None:
             return asked
         refusal = refusal_for(asked.request)
         return asked if refusal is None else replace(asked, refusal=refusal)
 
 
-def _shares_memory(asked: Asked) -> bool:
-    request = asked.request
-    names = request.__slots__ if request is not None else ()
-    return any(isinstance(getattr(request, name), memoryview) for name in names)
+def kept(asked: Asked) -> Asked:
+    """The same without memory of what was received, and without bytes that nobody looks at."""
+    match asked.request:
+        case AddEntry() as add:
+            request: messages.Request = replace(add, master_key=b"", body=b"")
+        case messages.ReadEntry() | messages.BatchRead() as read:
+            request = replace(read, master_key=_key_of(read) if read.is_fencing else None)
+        case messages.WriteLac() as write if asked.refusal is None:
+            request = replace(write, master_key=bytes(write.master_key), body=bytes(write.body))
+        case messages.WriteLac() as write:
+            request = replace(write, master_key=b"", body=b"")
+        case messages.Authenticate():
+            request = messages.Authenticate(b"", b"")
+        case _:
+            return asked
+    if isinstance(asked, v3.Numbered):
+        return replace(asked, request=request)
+    assert isinstance(request, v2.Request)
+    return replace(asked, request=request)
+
+
+def _key_of(read: messages.ReadEntry | messages.BatchRead) -> bytes | None:
+    is_key = read.master_key is not None and len(read.master_key) == MASTER_KEY_SIZE
+    return bytes(read.master_key or b"") if is_key else None
 
 
 def _slow_add(asked: Asked) -> QuickAdd:

@@ -16,6 +16,8 @@ Value = int | memoryview
 
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _VARINT_SIZE_MAX = 10
+_FIELDS_MAX = 32
+"""Of a message; Apache's have eight."""
 _UINT64 = 2**64 - 1
 _SMALL = tuple(bytes((value,)) for value in range(128))
 
@@ -63,7 +65,9 @@ def fields_of(encoded: Buffer) -> Mapping[int, Value]:
     view = memoryview(encoded)
     fields: dict[int, Value] = {}
     at, size = 0, len(view)
-    while at < size:
+    for _ in range(_FIELDS_MAX + 1):
+        if at >= size:
+            return fields
         tag, at = parse_varint(view, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
@@ -80,7 +84,7 @@ def fields_of(encoded: Buffer) -> Mapping[int, Value]:
         value = view[at : at + length]
         fields[number] = value if kind == _BYTES else int.from_bytes(value, "little")
         at += length
-    return fields
+    raise MalformedFrameError(f"a message of more than {_FIELDS_MAX} fields")
 
 
 def encode_number(field: int, value: int) -> bytes:

@@ -20,6 +20,8 @@ _blocks = count(1 << 21)
 """Of this process's adds over version 3: each section draws numbers of its own, the same for every bookie. They
 are large from the beginning, so that frames of one kind have one size, in whatever order they are made."""
 _BLOCK_BITS = (RUN_ENTRIES_MAX - 1).bit_length()
+PORTION_ENTRIES_MAX = 1_000
+"""Entries sent together: a section may have more than a bookie of Apache's takes at a time."""
 _SHARED_FROM = 4_096
 """Bytes of an entry from which it costs more to copy it than to look at it where it is."""
 _PRIORITY_HIGH = encode_number(4, messages.PRIORITY_HIGH)
@@ -28,10 +30,17 @@ _LENGTH = struct.Struct(">i")
 _FRONT = struct.Struct(f">ibbh{MASTER_KEY_SIZE}s")
 
 
+class Portion(NamedTuple):
+    """Frames of a few entries, to be sent together."""
+
+    entries: int
+    parts: tuple[Buffer, ...]
+
+
 class EncodedAdds(NamedTuple):
     """Frames, and what their answers will tell."""
 
-    parts: tuple[Buffer, ...]
+    portions: tuple[Portion, ...]
     entry_ids: Sequence[int]
     numbers: range
     """Version 3's, in the order of the entries; of version 2 none."""
@@ -66,7 +75,7 @@ def _encode_v2(section: Section) -> EncodedAdds:
         entry = run.record(index)[LENGTH_SIZE:]
         size = _FRONT.size - LENGTH_SIZE + len(entry)
         parts += (_FRONT.pack(size, v2.VERSION, v2.ADD, flags, section.master_key), entry)
-    return EncodedAdds(_gathered(parts), run.entry_ids, range(0))
+    return EncodedAdds(_portions(parts, 2), run.entry_ids, range(0))
 
 
 def _encode_v3(section: Section) -> EncodedAdds:
@@ -87,10 +96,14 @@ def _encode_v3(section: Section) -> EncodedAdds:
         add_size = len(add) + len(entry) + len(add_end)
         front = encode_head(v3.HEADER, len(head)) + head + encode_head(v3.ADD, add_size) + add
         size = len(front) + len(entry) + len(add_end)
-        parts += (_LENGTH.pack(size) + front, entry)
-        if add_end:
-            parts.append(add_end)
-    return EncodedAdds(_gathered(parts), run.entry_ids, numbers)
+        parts += (_LENGTH.pack(size) + front, entry, add_end)
+    return EncodedAdds(_portions(parts, 3), run.entry_ids, numbers)
+
+
+def _portions(parts: list[Buffer], parts_of_entry: int) -> tuple[Portion, ...]:
+    size = PORTION_ENTRIES_MAX * parts_of_entry
+    cut = [parts[at : at + size] for at in range(0, len(parts), size)]
+    return tuple(Portion(len(each) // parts_of_entry, _gathered(each)) for each in cut)
 
 
 def _gathered(parts: list[Buffer]) -> tuple[Buffer, ...]:

@@ -46,7 +46,7 @@ def one_by_one(section: EncodedSection, version: int, numbers: range) -> bytes:
 def test_a_section_is_its_adds_one_by_one(name: str, version: int) -> None:
     section = SECTIONS[name]
     adds = adds_of(section, version)
-    encoded = b"".join(bytes(part) for part in adds.parts)
+    encoded = b"".join(bytes(part) for portion in adds.portions for part in portion.parts)
     assert encoded == one_by_one(section, version, adds.numbers)
     assert adds_of(section, version) is adds, "the same for every bookie"
 
@@ -55,7 +55,9 @@ def test_numbers_are_drawn_once_for_all_bookies_and_anew_for_another_try() -> No
     section = SECTIONS["small"]
     first, again = adds_of(section, v3.VERSION), encode_adds(section, v3.VERSION)
     assert not set(first.numbers) & set(again.numbers)
-    assert len(b"".join(map(bytes, first.parts))) == len(b"".join(map(bytes, again.parts)))
+    assert len(
+        b"".join(bytes(part) for portion in first.portions for part in portion.parts)
+    ) == len(b"".join(bytes(part) for portion in again.portions for part in portion.parts))
 
 
 def replies(seed: int) -> list[SectionReply]:
