@@ -32,7 +32,7 @@ from bookie_server.core.records import (
     Replace,
     Tombstone,
 )
-from bookie_server.core.same_entries import conflicts_with_any, without_ids_of
+from bookie_server.core.same_entries import conflicts_with_any, digest_size_of, without_ids_of
 from bookie_server.core.space import Mode
 from bookie_server.wire.digest import keyless_digest, size_of
 from bookie_server.wire.messages import Section, Status
@@ -139,9 +139,7 @@ class Admission:
         pending = self._pending_near(
             section.ledger_id, section.run.first_entry, section.run.last_entry
         )
-        digest_size = size_of(section.digest_type)
-        if digest_size is None and not section.is_recovery:
-            digest_size = 0  # a writer sends the same bytes again, digest and all
+        digest_size = digest_size_of(section)
         # A writer that never had its answer sends the same bytes again. What is stored is not
         # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)

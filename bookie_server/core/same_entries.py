@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, HmacDigest
+from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, HmacDigest, size_of
+from bookie_server.wire.messages import Section
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, length_of, run_verifies
+
+
+def digest_size_of(section: Section) -> int | None:
+    """How much behind the headers of its entries need not be equal in a copy; ``None``: that is to be found out."""
+    size = size_of(section.digest_type)
+    # A writer sends the same bytes again, digest and all; only recovery packages entries anew.
+    return 0 if size is None and not section.is_recovery else size
 
 
 def same_entries(run: Run, stored: Run, digest_size: int | None) -> bool:
