@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper_metadata.bookies import BookieRegistry
-from bookkeeper_metadata.endpoints import BookieServiceInfo
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.admin.replication import describe_short_ledgers
@@ -287,7 +287,8 @@ async def test_a_bookie_that_speaks_no_protocol_of_ours_holds_no_place(
 ) -> None:
     """It is there, and never will take an entry."""
     await cluster.take_away(AWAY)
-    await BookieRegistry(cluster.store, ROOT).register(AWAY, BookieServiceInfo(), readonly=False)
+    foreign = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, "h", 1, "carrier-pigeon"),))
+    await BookieRegistry(cluster.store, ROOT).register(AWAY, foreign, readonly=False)
 
     with pytest.raises(NotEnoughBookiesError, match="needed=3"):
         await cluster.client().create_ledger()
