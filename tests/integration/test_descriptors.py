@@ -94,7 +94,8 @@ def test_idle_connections_take_nothing_from_journal_and_checkpoints(tmp_path: Pa
         limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         used = Path(f"/proc/{pid}/fd")
         assert eventually(lambda: sum(map(is_open, connections)) <= limit // 2, 30)
-        assert sum(map(is_open, connections)) > limit // 3
+        # Each carrier has its share of what is for connections.
+        assert sum(map(is_open, connections)) > limit // 5
         assert len(list(used.iterdir())) < limit
 
         for _ in range(60):
