@@ -123,8 +123,9 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
+        registry = BookieRegistry(store, root)
         if not settings.rpc_port:
-            await require_no_java(BookieRegistry(store, root))
+            await require_no_java(registry)
         preparing = asyncio.create_task(
             _prepare(store, root, settings, cluster_id, start.may_replace, is_sealed=is_sealed),
             name="prepare",
@@ -139,7 +140,6 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
         service = BookieService(bookie, identity, settings.ledger_directories[0])
         await carriers.start(service)
         info = BookieServiceInfo((*carriers.endpoints, *_http_endpoints(settings)))
-        registry = BookieRegistry(store, root)
         registrar = Registrar(registry, bookie_id, info, start.on_registered)
         if observer is not None:
             observer.on_ready(bookie, identity, registrar)

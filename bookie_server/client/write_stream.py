@@ -142,7 +142,8 @@ class WriteStream:
         return True
 
     def _take_replies(self, data: Buffer) -> None:
-        replies = self._stream.parse_replies(data) if self._stream is not None else ()
+        assert self._stream is not None  # whose messages these are
+        replies = self._stream.parse_replies(data)
         # Only an answer shows that the bookie is there: a connection alone proves nothing.
         self._lost_since_s = None
         for reply in replies:

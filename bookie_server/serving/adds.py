@@ -139,7 +139,7 @@ class AddStream(Generic[F]):
         refusal: RefusedError | None = None
         try:
             try:
-                await self._take_frames_until_failed(sender)
+                await self._take_all_frames(sender)
             except MalformedFrameError as error:
                 refusal = RefusedError(Reason.MALFORMED, str(error))
             except TimeoutError:
@@ -191,7 +191,7 @@ class AddStream(Generic[F]):
                 self._wake.set()
             self._taken.set()
 
-    async def _take_frames_until_failed(self, sender: asyncio.Task[None]) -> None:
+    async def _take_all_frames(self, sender: asyncio.Task[None]) -> None:
         """Take frames; whoever is not answered any more need not wait for that until its time is over."""
         failed = asyncio.timeout(None)
 

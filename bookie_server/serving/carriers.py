@@ -19,8 +19,11 @@ from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BOOKIE_RPC, GRPC, SOCKET, Endpoint
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
-_PORT_SETTINGS = {SOCKET: "socket_port", BOOKIE_RPC: "rpc_port"}
-_ACCEPTORS: Mapping[str, Callable[..., Acceptor]] = {SOCKET: SocketService, BOOKIE_RPC: RpcService}
+_BESIDE_GRPC: Mapping[str, tuple[str, Callable[..., Acceptor]]] = {
+    SOCKET: ("socket_port", SocketService),
+    BOOKIE_RPC: ("rpc_port", RpcService),
+}
+"""By protocol: the setting of its port, and what serves there."""
 
 
 class Carriers:
@@ -31,7 +34,7 @@ class Carriers:
         self._host = settings.host
         self._listeners: dict[str, socket.socket] = {}
         try:
-            for protocol, setting in _PORT_SETTINGS.items():
+            for protocol, (setting, _) in _BESIDE_GRPC.items():
                 if (listener := listen_at(settings, setting)) is not None:
                     self._listeners[protocol] = listener
             # A connection is a descriptor, whatever comes by it.
@@ -61,7 +64,8 @@ class Carriers:
         self._grpc.add_generic_rpc_handlers((AddressedHandler(handler, service.identity),))
         await self._grpc.start()
         for protocol, listener in self._listeners.items():
-            acceptor = _ACCEPTORS[protocol](service, connections_max=self._connections_max)
+            _, make_acceptor = _BESIDE_GRPC[protocol]
+            acceptor = make_acceptor(service, connections_max=self._connections_max)
             self._acceptors.append(acceptor)
             accepting = asyncio.create_task(acceptor.run(listener), name="accept-connections")
             self._accepting.append(accepting)

@@ -14,6 +14,7 @@ from bookie_server.serving.rpc.service import RpcService
 from bookie_server.serving.service import BookieService
 from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from tests.doubles.served_sockets import room_held
 from tests.doubles.storage import running_bookie
 from tests.patience import seconds
 
@@ -70,8 +71,7 @@ class ServedRpc:
     @property
     def used_bytes(self) -> int:
         """Room that clients hold."""
-        memory, reads = self.service.memory, self.bookie.reads_in_progress
-        return memory.budget.used_bytes + memory.promises.used_bytes + reads.used_bytes
+        return room_held(self.service)
 
 
 @asynccontextmanager

@@ -65,8 +65,7 @@ class ServedSockets:
     @property
     def used_bytes(self) -> int:
         """Room that clients hold."""
-        memory, reads = self.service.memory, self.bookie.reads_in_progress
-        return memory.budget.used_bytes + memory.promises.used_bytes + reads.used_bytes
+        return room_held(self.service)
 
     async def until_nothing_is_left(self) -> None:
         """Every connection has ended, and holds nothing any more."""
@@ -93,6 +92,12 @@ async def serving_sockets(
                     peer.close()
                 await end_tasks([accepting])
                 await sockets.stop()
+
+
+def room_held(service: BookieService) -> int:
+    """Bytes of room that the clients of a bookie hold."""
+    memory, reads = service.memory, service.bookie.reads_in_progress
+    return memory.budget.used_bytes + memory.promises.used_bytes + reads.used_bytes
 
 
 def tasks_of_connections() -> list[str]:

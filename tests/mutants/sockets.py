@@ -7,7 +7,7 @@ from bookie_server.client.grpc_client import WriteCall
 from bookie_server.client.request_stream import RequestStream
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.serving import socket_adds
-from bookie_server.serving.socket_adds import AddConnection
+from bookie_server.serving.connection_carrier import ConnectionCarrier
 from bookie_server.serving.socket_service import SocketService, _Requests
 from tests.mutants.planting import DirectedMutants
 
@@ -64,7 +64,7 @@ mutant(
     "a small frame waits for room that others announce and do not fill",
     _MEMORY,
     "test_small_frames_wait_for_no_frame_that_others_announce",
-).edit(AddConnection.next, {"if head.size_bytes <= USUAL_SIZE_MAX:": "if False:"}).edit(
+).edit(ConnectionCarrier._receive_promised, {"size_bytes <= USUAL_SIZE_MAX": "False"}).edit(
     socket_adds._memory_for, {"head.size_bytes <= USUAL_SIZE_MAX": "False"}
 )
 mutant(

@@ -33,7 +33,7 @@ _RECEIVED_SIZE_MAX = 64 * 1024
 class RpcAdds(MessageStream):
     """Over a connection of its own; in one version of the protocol."""
 
-    def __init__(self, connection: Connection, version: int, silence_s: float = 10.0) -> None:
+    def __init__(self, connection: Connection, version: int, silence_s: float) -> None:
         """A bookie that answers none of what it was sent for ``silence_s`` is given up with the connection: it may
         have dropped answers, and others would wait behind them for ever."""
         self._connection = connection
@@ -116,11 +116,10 @@ class RpcAdds(MessageStream):
 class _Sent:
     """A section that is being answered, entry by entry."""
 
-    __slots__ = ("_section", "_status", "ledger_id", "missing", "unanswered")
+    __slots__ = ("_status", "missing", "section", "unanswered")
 
     def __init__(self, section: EncodedSection, adds: EncodedAdds) -> None:
-        self._section = section
-        self.ledger_id = section.ledger_id
+        self.section = section
         self._status = RpcStatus.EOK
         self.missing = len(adds.entry_ids)
         self.unanswered: set[int] = set()
@@ -140,7 +139,7 @@ class _Sent:
             self._status = status
 
     def reply(self) -> SectionReply:
-        section = self._section
+        section = self.section
         ids = section.ledger_id, section.first_entry, section.last_entry
         return SectionReply(*ids, section.is_recovery, meaning_of_add(self._status))
 
@@ -165,7 +164,7 @@ class _AnswersOfV2:
     def expect(self, sent: _Sent, adds: EncodedAdds) -> None:
         """Answers to these adds will come."""
         sent.unanswered = set(adds.entry_ids)
-        self._sent.setdefault(sent.ledger_id, []).append(sent)
+        self._sent.setdefault(sent.section.ledger_id, []).append(sent)
 
     def match(self, answer: QuickAnswer) -> _Sent:
         """Whose answer it is."""
@@ -177,7 +176,7 @@ class _AnswersOfV2:
             )
         if answer.status is not RpcStatus.EOK:
             # Refusals overtake grants, so it may be meant for any of them.
-            for sent in asked:
+            for sent in asked[1:]:
                 sent.refuse(answer.status)
         first = asked[0]
         first.unanswered.discard(answer.entry_id)

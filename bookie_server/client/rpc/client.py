@@ -104,9 +104,9 @@ class RpcBookieClient(BookieClient):
         is_denied = fenced.status.is_evidence_of_absence
         if is_denied and not await self._is_forced_since(connection, ledger_id):
             return ReadLacReply(Status.UNKNOWN)
-        if fenced.status is Status.OK or fenced.status.is_evidence_of_absence:
+        if fenced.status is Status.OK or is_denied:
             # A hint, which its writer left; whoever recovers is glad to have it, and can do without.
-            hint = await self._ask(messages.ReadLac(request.ledger_id))
+            hint = await self._ask(messages.ReadLac(ledger_id))
             packet = _packet_in(hint)
             status = Status.OK if packet is not None else fenced.status
             return ReadLacReply(status, fenced.last_entry, packet)

@@ -13,12 +13,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from bookie_server.carrier.connection import Connection, new_body
+from bookie_server.carrier.connection import Connection
 from bookie_server.memory.frames import FramesInProgress
-from bookie_server.serving.adds import AddCarrier
-from bookie_server.wire.limits import PIECE_SIZE_MIN, USUAL_SIZE_MAX
+from bookie_server.serving.connection_carrier import ConnectionCarrier
 from bookie_server.wire.messages import Section, SectionReply
 from bookie_server.wire.rpc.answers import encode_add_replies
 from bookie_server.wire.rpc.frames import LENGTH_SIZE, parse_length
@@ -38,7 +36,7 @@ class Adds:
         return sum(section.run.size_bytes for section in self.sections)
 
 
-class RpcConnection(AddCarrier[Adds]):
+class RpcConnection(ConnectionCarrier[Adds]):
     """For use on one event loop; ``answer`` begins to answer a request that is no add."""
 
     def __init__(
@@ -47,7 +45,7 @@ class RpcConnection(AddCarrier[Adds]):
         scratch: memoryview,
         answer: Callable[[Asked], Awaitable[None]],
     ) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._scratch = scratch
         self._answer = answer
         self._incoming = Incoming()
@@ -86,17 +84,6 @@ class RpcConnection(AddCarrier[Adds]):
     def encode(self, replies: Sequence[SectionReply]) -> bytes:
         return encode_add_replies(replies)
 
-    async def send(self, answers: bytes) -> None:
-        self._send(answers)
-        await self.drain()
-
-    async def drain(self) -> None:
-        await self._connection.drain()
-
-    @property
-    def send_now(self) -> Callable[[bytes], None] | None:
-        return None if self._connection.unsent_bytes else self._send
-
     def _send(self, answers: bytes) -> None:
         self._connection.write((answers,))
 
@@ -132,18 +119,6 @@ class RpcConnection(AddCarrier[Adds]):
 
     async def _receive_large(self, size: int, in_progress: FramesInProgress) -> None:
         """Receive the rest of a frame into memory of its own."""
-        if size <= USUAL_SIZE_MAX:
-            await in_progress.expect(size)
-        else:
-            await in_progress.announce(size)
-        frame = new_body(size)
-        frame[: len(self._rest)] = self._rest
-        async with asyncio.timeout(None) as limit:
-            for begin in range(len(self._rest), size, PIECE_SIZE_MIN):
-                if size > USUAL_SIZE_MAX:
-                    in_progress.begin_await(partial(limit.reschedule, 0))
-                await self._connection.fill(frame[begin : begin + PIECE_SIZE_MIN])
-                in_progress.end_await()
-        self._cut(frame)
+        self._cut(await self._receive_promised(in_progress, size, self._rest))
         if not (self._ahead and isinstance(self._ahead[-1], RpcSection)):
             in_progress.close()

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from bookie_server.wire import limits
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
-from bookie_server.wire.digest import MASTER_KEY_SIZE
 from bookie_server.wire.messages import Section, SectionReply, Status
 from bookie_server.wire.record import parse_run
 from bookie_server.wire.rpc import messages, v2, v3
@@ -134,15 +133,16 @@ class Incoming:
 
 def kept(asked: Asked) -> Asked:
     """The same without memory of what was received, and without bytes that nobody looks at."""
+    is_served = asked.refusal is None
     match asked.request:
-        case AddEntry() as add:
+        case AddEntry() as add:  # one that is refused: the others are sections
             request: messages.Request = replace(add, master_key=b"", body=b"")
         case messages.ReadEntry() | messages.BatchRead() as read:
-            request = replace(read, master_key=_key_of(read) if read.is_fencing else None)
-        case messages.WriteLac() as write if asked.refusal is None:
-            request = replace(write, master_key=bytes(write.master_key), body=bytes(write.body))
+            needs_key = is_served and read.is_fencing
+            request = replace(read, master_key=bytes(read.master_key or b"") if needs_key else None)
         case messages.WriteLac() as write:
-            request = replace(write, master_key=b"", body=b"")
+            key, body = (write.master_key, write.body) if is_served else (b"", b"")
+            request = replace(write, master_key=bytes(key), body=bytes(body))
         case messages.Authenticate():
             request = messages.Authenticate(b"", b"")
         case _:
@@ -151,11 +151,6 @@ def kept(asked: Asked) -> Asked:
         return replace(asked, request=request)
     assert isinstance(request, v2.Request)
     return replace(asked, request=request)
-
-
-def _key_of(read: messages.ReadEntry | messages.BatchRead) -> bytes | None:
-    is_key = read.master_key is not None and len(read.master_key) == MASTER_KEY_SIZE
-    return bytes(read.master_key or b"") if is_key else None
 
 
 def _slow_add(asked: Asked) -> QuickAdd:

@@ -42,13 +42,18 @@ def refusal_for(request: messages.Request) -> RpcStatus | None:
 
 def _is_possible(add: messages.AddEntry) -> bool:
     """Whether it is an entry, and the one that it says it is: Apache's bookies store the entry that the body is."""
+    ids = add.ledger_id, add.entry_id
     return (
-        HEADER_SIZE <= len(add.body) <= ENTRY_SIZE_MAX
+        is_within_limits(*ids, len(add.body))
         and _is_key(add.master_key)
-        and _IDS.unpack_from(add.body) == (add.ledger_id, add.entry_id)
-        # A negative one would be a record of a ledger's state in the journal.
-        and add.entry_id >= 0
+        and _IDS.unpack_from(add.body) == ids
     )
+
+
+def is_within_limits(ledger_id: int, entry_id: int, size_bytes: int) -> bool:
+    """Whether there may be an entry with these ids, and of this size."""
+    # A negative entry id would be a record of a ledger's state in the journal.
+    return HEADER_SIZE <= size_bytes <= ENTRY_SIZE_MAX and ledger_id >= 0 and entry_id >= 0
 
 
 def _refusal_of_read(read: messages.ReadEntry) -> RpcStatus | None:

@@ -9,10 +9,9 @@ import re
 import struct
 from typing import NamedTuple
 
-from bookie_server.wire.limits import ENTRY_SIZE_MAX
-from bookie_server.wire.record import HEADER_SIZE
 from bookie_server.wire.rpc import v2
 from bookie_server.wire.rpc.frames import LENGTH_SIZE
+from bookie_server.wire.rpc.limits import is_within_limits
 from bookie_server.wire.rpc.statuses import BY_NUMBER, BY_NUMBER_IN_V2, RpcStatus
 
 _LENGTH = struct.Struct(">i")
@@ -28,8 +27,6 @@ _V3_ADD = re.compile(
     rb"\x1a\x14(.{20})\x22(" + _VARINT + rb")",
     re.DOTALL,
 )
-
-
 _V3_ANSWER = re.compile(
     # length, header: version 3, operation 2, number; status; reply: status, ledger, entry
     rb".{4}\x0a([\x06-\x1f])\x08\x03\x10\x02\x18(" + _VARINT + rb")\x10(" + _VARINT + rb")"
@@ -60,7 +57,7 @@ def add_at(received: memoryview, at: int, *, is_v2: bool) -> QuickAdd | None:
     end = at + LENGTH_SIZE + length
     if version == v2.VERSION:
         begin = at + _V2_FRONT
-        if operation != v2.ADD or not _is_there(begin, end, received, ledger_id, entry_id):
+        if operation != v2.ADD or not _is_there(begin, end, received, (ledger_id, entry_id)):
             return None
         return QuickAdd(ledger_id, entry_id, key, bool(flags & v2.FLAG_RECOVERY), None, begin, end)
     if is_v2 or (found := _V3_ADD.match(received, at)) is None:
@@ -76,9 +73,7 @@ def add_at(received: memoryview, at: int, *, is_v2: bool) -> QuickAdd | None:
     ):
         return None
     ids = _number(ledger), _number(entry)
-    if end - begin < HEADER_SIZE or end > len(received) or _IDS.unpack_from(received, begin) != ids:
-        return None
-    if not _is_there(begin, end, received, *ids):
+    if not _is_there(begin, end, received, ids) or _IDS.unpack_from(received, begin) != ids:
         return None
     return QuickAdd(*ids, bytes(key), flag is not None, _number(number), begin, end)
 
@@ -126,13 +121,8 @@ def _v3_answer_at(received: memoryview, at: int) -> QuickAnswer | None:
     return QuickAnswer(-1, -1, _number(number), BY_NUMBER[code], end)
 
 
-def _is_there(begin: int, end: int, received: memoryview, ledger_id: int, entry_id: int) -> bool:
-    return (
-        HEADER_SIZE <= end - begin <= ENTRY_SIZE_MAX
-        and end <= len(received)
-        and ledger_id >= 0
-        and entry_id >= 0
-    )
+def _is_there(begin: int, end: int, received: memoryview, ids: tuple[int, int]) -> bool:
+    return end <= len(received) and is_within_limits(*ids, end - begin)
 
 
 def _number(varint: bytes) -> int:
