@@ -1,0 +1,188 @@
+"""TLS of a process: contexts made of its PEM files, and made anew when the files change.
+
+A certificate is replaced by replacing files; connections made from then on use the new one. Files that do not fit
+together, as while they are being replaced, leave in force what was loaded before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import NoReturn
+
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+
+_LOGGER = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 1.0
+"""How often the files are looked at, by whoever makes a connection."""
+
+
+class TlsFilesError(BookKeeperError):
+    """A file that TLS needs is not there, or not what it should be; nothing was connected or served."""
+
+    name = "BK_TLS_FILES"
+    definite = True
+
+    detail: str
+    path: str
+    message = "TLS needs another file: {detail}. path={path}"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Paths of PEM files; an empty one: there is none."""
+
+    trust_path: str
+    """Certificates of whoever may vouch for a peer."""
+    certificate_path: str = ""
+    """Own certificate, and behind it those that lead to one that peers trust."""
+    key_path: str = ""
+    """Of that certificate, not encrypted; empty: it is in the same file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PemFiles:
+    """What is in the files, for a library that takes no paths."""
+
+    trust: bytes
+    certificate: bytes | None
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    client: ssl.SSLContext
+    servers: dict[bool, ssl.SSLContext]
+    """By whether a client must have a certificate."""
+    pem: PemFiles
+
+
+class Tls:
+    """Of one set of files; may be used by any thread.
+
+    Raises:
+        TlsFilesError: they are not all there, or do not fit together.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.files = files
+        self._lock = threading.Lock()
+        self._stamp = _stamp_of(files)
+        self._loaded = _load(files)
+        self._look_at_s = time.monotonic() + _LOOK_AGAIN_S
+        self.generation = 0
+        """How often other files have come into force."""
+
+    def client_context(self) -> ssl.SSLContext:
+        """For connecting; the peer's certificate must be for the host that is connected to."""
+        return self._current().client
+
+    def server_context(self, *, wants_certificate: bool) -> ssl.SSLContext:
+        """For serving; ``wants_certificate``: from every client.
+
+        Raises:
+            TlsFilesError: there is no certificate to serve with.
+        """
+        current = self._current()
+        if not current.servers:
+            raise TlsFilesError("a server needs a certificate", self.files.certificate_path)
+        return current.servers[wants_certificate]
+
+    def pem(self) -> PemFiles:
+        """The files' content."""
+        return self._current().pem
+
+    def _current(self) -> _Loaded:
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s >= self._look_at_s:
+                self._look_at_s = now_s + _LOOK_AGAIN_S
+                self._look()
+            return self._loaded
+
+    def _look(self) -> None:
+        stamp = _stamp_of(self.files)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._loaded = _load(self.files)
+        except TlsFilesError as error:
+            # Looked at again when they change again, as when the key follows its certificate.
+            _LOGGER.warning("changed files of TLS are not used. error=%s", error)
+        else:
+            self.generation += 1
+            _LOGGER.info("changed files of TLS are used from now on. files=%s", self.files)
+
+
+@cache
+def tls_of(files: TlsFiles) -> Tls:
+    """The one of these files in this process; raises as :class:`Tls` does, and tries again next time."""
+    return Tls(files)
+
+
+def _stamp_of(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
+    return tuple(map(_stamp, (files.trust_path, files.certificate_path, files.key_path)))
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _load(files: TlsFiles) -> _Loaded:
+    trust = _read(files.trust_path)
+    client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+    servers: dict[bool, ssl.SSLContext] = {}
+    certificate = key = None
+    if files.certificate_path:
+        certificate = _read(files.certificate_path)
+        key = _read(files.key_path) if files.key_path else certificate
+        for wants_certificate in (False, True):
+            server = _context(ssl.PROTOCOL_TLS_SERVER, files)
+            server.verify_mode = ssl.CERT_REQUIRED if wants_certificate else ssl.CERT_NONE
+            # Nobody resumes a session here.
+            server.num_tickets = 0
+            servers[wants_certificate] = server
+    return _Loaded(client, servers, PemFiles(trust, certificate, key))
+
+
+def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    try:
+        context.load_verify_locations(files.trust_path)
+    except (OSError, ValueError) as error:
+        raise TlsFilesError(
+            f"no certificates to trust in it ({error})", files.trust_path
+        ) from error
+    if files.certificate_path:
+        try:
+            context.load_cert_chain(
+                files.certificate_path, files.key_path or None, password=_refuse_password
+            )
+        except (OSError, ValueError) as error:
+            paths = f"{files.certificate_path} {files.key_path}".strip()
+            raise TlsFilesError(f"no certificate with its key ({error})", paths) from error
+    return context
+
+
+def _refuse_password() -> NoReturn:
+    raise ValueError("the key is encrypted; decrypt it into a file that only this user can read")
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise TlsFilesError(getattr(error, "strerror", None) or str(error), path) from error
