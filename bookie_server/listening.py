@@ -12,14 +12,21 @@ from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.foundation.listening import port_unavailable
 
 
-def bind(server: grpc.aio.Server, settings: BookieSettings) -> int:
-    """The port bound, which is a free one where the settings say 0.
+def bind(
+    server: grpc.aio.Server,
+    settings: BookieSettings,
+    credentials: grpc.ServerCredentials | None = None,
+) -> int:
+    """The port bound, which is a free one where the settings say 0; in clear without ``credentials``.
 
     Raises:
         PortUnavailableError: it cannot be had.
     """
     try:
-        return int(server.add_insecure_port(f"{settings.host}:{settings.port}"))
+        address = f"{settings.host}:{settings.port}"
+        if credentials is not None:
+            return int(server.add_secure_port(address, credentials))
+        return int(server.add_insecure_port(address))
     except RuntimeError as cause:
         # A bookie without a name is its address: with another port it would be another bookie.
         stays = f", with --bookie-id {settings.registered_id} if it has data under this one"

@@ -29,6 +29,7 @@ from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unreg
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar, require_no_java
 from bookie_server.serving.carriers import Carriers
+from bookie_server.serving.server_tls import roles_of
 from bookie_server.serving.service import BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full, overlay
@@ -137,7 +138,8 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
             _exit_now(0)
         bookie, upkeep = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
-        service = BookieService(bookie, identity, settings.ledger_directories[0])
+        directory = settings.ledger_directories[0]
+        service = BookieService(bookie, identity, directory, roles_of(settings))
         await carriers.start(service)
         info = BookieServiceInfo((*carriers.endpoints, *_http_endpoints(settings)))
         registrar = Registrar(registry, bookie_id, info, start.on_registered)

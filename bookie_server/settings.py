@@ -7,16 +7,18 @@ the name in capitals; the cluster as for every client, ``BOOKKEEPER_METADATA_URI
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
+from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import BOOKIE_ID_RULE, is_bookie_id
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.settings import Settings, setting
 from bookkeeper_metadata.foundation.settings_sources import SettingsTable
+from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsFiles, TlsSettings
 
 _MIB = 1024 * 1024
 _PORT_MAX = 65535
@@ -34,33 +36,52 @@ LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessSettings(Settings):
-    """What every process that runs for long is told: its cluster, what it shows of itself, and how it logs."""
+class CommonSettings(Settings):
+    """What a process that runs for long is told of its cluster, what it shows of itself, and how it logs."""
 
     metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
     """Where the cluster's metadata lives, in Apache's notation."""
     http_host: str = "127.0.0.1"
     """Address to show metrics and health on. Beyond loopback it needs `insecure`."""
     http_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
-    """TCP port of `/metrics`, `/healthz` and, of a bookie, `/readyz` (Apache's httpServerPort). 0: none is opened."""
+    """TCP port of `/metrics`, `/healthz` and, of a bookie, `/readyz` (Apache's httpServerPort); over TLS where there is a certificate. 0: none is opened."""
     insecure: bool = False
-    """Allow a host beyond loopback without TLS: anybody who reaches the port can read, and write what it takes."""
+    """Allow a host beyond loopback that TLS does not protect: anybody who reaches the port can read, and write what it takes."""
     log_level: str = setting("info", one_of=LOG_LEVELS)
     """Least severe event logged: debug, info, warning or error."""
     log_format: str = setting("text", one_of=LOG_FORMATS)
     """One line per event: `text` with key=value facts, or `json` for machines."""
 
-    def defects(self) -> list[str]:
-        """An HTTP host open to the network."""
-        return [*super().defects(), *self._insecure_hosts(("http_host",))]
 
-    def _insecure_hosts(self, names: Iterable[str]) -> Iterable[str]:
-        for name in () if self.insecure else names:
-            if not is_loopback(getattr(self, name)):
-                yield (
-                    "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
-                    f"set insecure to accept that; {name}={getattr(self, name)}"
-                )
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings(TlsSettings, CommonSettings):
+    """What every process that runs for long is told."""
+
+    def defects(self) -> list[str]:
+        """An HTTP host open to the network in clear."""
+        found = super().defects()
+        if not self.tls_certificate_path:
+            found += self._insecure_hosts("http_host", "set tls_certificate_path")
+        return found
+
+    @property
+    def tls_of_http(self) -> TlsFiles | None:
+        """What the HTTP port speaks TLS with; ``None``: it is in clear."""
+        return self.tls_files if self.tls_certificate_path else None
+
+    @property
+    def connection(self) -> ConnectionSettings:
+        """How it connects to bookies."""
+        return ConnectionSettings(**{name: getattr(self, name) for name in TLS_VARIABLES})
+
+    def _insecure_hosts(self, name: str, remedy: str) -> list[str]:
+        host = getattr(self, name)
+        if self.insecure or is_loopback(host):
+            return []
+        return [
+            f"BK_INSECURE: anybody could use a host beyond loopback as it is; {remedy}, or set "
+            f"insecure to accept that; {name}={host}"
+        ]
 
 
 P = TypeVar("P", bound=ProcessSettings)
@@ -73,7 +94,7 @@ class PlaceSettings(ProcessSettings):
     bookie_id: str = ""
     """Name under which the bookie registers for good. Empty: `host:port`, which ties its data to its address."""
     host: str = "127.0.0.1"
-    """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
+    """Address to listen on. Beyond loopback it needs TLS with certificates of clients, or `insecure`."""
     port: int = setting(3181, minimum=0, maximum=_PORT_MAX)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
     socket_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
@@ -83,6 +104,15 @@ class PlaceSettings(ProcessSettings):
     """TCP port of Apache BookKeeper's protocol, versions 2 and 3, on the same `host`: Java clients, `bookkeeper shell` and Apache's
     auto-recovery use it. 0: none is opened, and a Java client that shares the cluster chooses the bookie all the same, cannot
     reach it, and writes fewer copies until it has replaced it."""
+    tls_client_authentication: bool = True
+    """Refuse clients without a certificate that `tls_trust_path` vouches for (Apache's tlsClientAuthentication). False: what
+    is sent is secret, and anybody may connect."""
+    tls_client_names: tuple[str, ...] = ()
+    """Common names of certificates that may read, write, fence and recover ledgers. Empty: all that are vouched for."""
+    tls_bookie_names: tuple[str, ...] = ()
+    """Common names that may ask besides what a bookie holds: other bookies, and auto-recovery. Empty, as the next: all that are vouched for."""
+    tls_admin_names: tuple[str, ...] = ()
+    """Common names that may do whatever a bookie or a client may: for operators' commands."""
     autorecovery: bool = False
     """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which begins once
     the bookie is registered, ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
@@ -105,7 +135,14 @@ class PlaceSettings(ProcessSettings):
         if len(set(chosen)) < len(chosen):
             listed = " ".join(f"{name}={port}" for name, port in ports.items())
             found.append(f"each carrier needs a port of its own, or 0 for none; {listed}")
-        return [*found, *self._insecure_hosts(("host",))]
+        if not (self.tls_certificate_path and self.tls_client_authentication):
+            names = ("tls_client_names", "tls_bookie_names", "tls_admin_names")
+            found += [
+                f"{each} needs certificates of clients" for each in names if getattr(self, each)
+            ]
+            remedy = "set tls_trust_path and tls_certificate_path, with tls_client_authentication"
+            found += self._insecure_hosts("host", remedy)
+        return found
 
     @property
     def registered_id(self) -> str:
@@ -263,8 +300,9 @@ def bookie_settings_table() -> SettingsTable[BookieSettings]:
 
 
 def settings_table(kind: type[P], prefix: str) -> SettingsTable[P]:
-    """All settings of a process; the cluster's variable is the same for each."""
-    return SettingsTable(kind, prefix, {"metadata_service_uri": METADATA_URI_VARIABLE})
+    """All settings of a process; the variables of the cluster and of TLS are the same for each."""
+    shared = {"metadata_service_uri": METADATA_URI_VARIABLE, **TLS_VARIABLES}
+    return SettingsTable(kind, prefix, shared)
 
 
 def load_settings(

@@ -10,7 +10,6 @@ from typing import Any
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.connecting import connect_to
-from bookie_server.client.settings import ConnectionSettings
 from bookie_server.collection.collector import Collector
 from bookie_server.collection.counter import CollectionCounter
 from bookie_server.collection.peers import Peers
@@ -59,7 +58,7 @@ def upkeep_of(
         )
         upkeep["scrub"] = scrubber.run
     if settings.surplus_check_interval_ms:
-        connect = partial(connect_to, settings=ConnectionSettings())
+        connect = partial(connect_to, settings=settings.connection)
         peers = partial(Peers, BookieRegistry(store, root), connect)
         dropper = SurplusDropper(bookie, settings.bookie_id, ledgers, marks, peers)
         upkeep["drop-surplus"] = partial(

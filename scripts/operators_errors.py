@@ -57,10 +57,10 @@ OPERATORS: Mapping[str, Explanation] = {
         "Give it an `rpc_port`; clients of ours go on to use its other ports.",
     ),
     "BK_INSECURE": Explanation(
-        "A bookie is to listen beyond loopback, where there is neither TLS nor authentication.",
+        "A process is to listen beyond loopback, where its settings neither encrypt nor ask clients who they are.",
         _NOT_STARTED,
-        "Keep it on loopback, or accept with --insecure that anybody who reaches the port can read and "
-        "write.",
+        "Give it TLS with certificates of clients (docs/tls.md), keep it on loopback, or accept with --insecure that anybody who "
+        "reaches the port can read and write.",
     ),
     "BK_USAGE": Explanation(
         "A command was given options, arguments or settings that make no sense.",

@@ -17,6 +17,7 @@ from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.foundation.tls.contexts import tls_of
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
@@ -92,6 +93,7 @@ class BookKeeper(AsyncClosing):
             MetadataUnavailableError: no metadata server answered in time.
             ClusterNotInitializedError: there is no cluster at the URI's path.
             ClientClosedError: this object was closed.
+            TlsFilesError: a file that the settings name is missing, or is not what it should be.
         """
         if self._is_closed:
             raise ClientClosedError("BookKeeper")
@@ -105,6 +107,8 @@ class BookKeeper(AsyncClosing):
             raise
 
     async def _connect(self) -> LedgerClient:
+        # First: files that are missing are told by name, and not by a bookie that seems to be away.
+        tls_of(self.settings.connection.tls_files)
         timeout_ms = self.settings.metadata_timeout_ms
         store, root = await connect(
             self.metadata_service_uri, session_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms

@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bookkeeper_metadata.errors", "bookkeeper_metadata.model", "bookkeeper_metadata.paths"),
     ("bookkeeper_metadata.store",),
     ("bookkeeper_metadata",),
-    ("bookie_server.wire", "bookie_server.settings"),
+    ("bookie_server.wire", "bookie_server.settings", "bookie_server.client.settings"),
     ("bookie_server.carrier",),
     ("bookie_server.core", "bookie_server.client", "bookie_server.memory"),
     ("bookie_server.storage.disk",),

@@ -16,6 +16,8 @@ class ByteStream(ABC):
 
     peer: str
     """Who is at the other end, for logs and to tell clients apart."""
+    common_name: str = ""
+    """Who it is by its certificate; empty: it showed none."""
 
     @abstractmethod
     def send(self, buffers: Sequence[Buffer]) -> int:

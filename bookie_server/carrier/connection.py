@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from itertools import islice
 import numpy as np
 
 from bookie_server.carrier.byte_stream import BUFFERS_MAX, ByteStream
+from bookie_server.carrier.tls_stream import secure
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.envelope import HEAD_SIZE, Head, Kind, encode_head, parse_head
 from bookkeeper_metadata.foundation.tasks import settle
@@ -61,6 +63,8 @@ class Connection:
 
     def __init__(self, stream: ByteStream) -> None:
         self.peer = stream.peer
+        self.common_name = stream.common_name
+        """As of the stream."""
         self._stream = stream
         self._unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
@@ -164,6 +168,15 @@ class Connection:
         with suppress(ConnectionEndedError):
             while await self._fill(scratch):
                 pass
+
+    async def start_tls(self, context: ssl.SSLContext, host: str | None = None) -> None:
+        """Go on over TLS, once both ends have agreed; ``host`` as of :class:`TlsStream`. Whoever calls it has drained.
+
+        Raises:
+            OSError: they did not agree, and the connection is broken.
+        """
+        self._stream = await secure(self._stream, context, host)
+        self.common_name = self._stream.common_name
 
     def close(self) -> None:
         """End it, at once: what is not sent is lost; idempotent."""

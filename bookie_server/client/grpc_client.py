@@ -13,7 +13,6 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read once, when grpc is imported
@@ -32,6 +31,9 @@ from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
 from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.foundation.tls.contexts import Tls, tls_of
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 
 SERVICE = "bookkeeper.Bookie"
 CHANNEL_OPTIONS = (
@@ -46,6 +48,8 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 
+_FORMER_KEPT_S = 60.0
+"""How long calls of a channel may go on whose certificate has been replaced."""
 
 _grpc_pids: list[int] = []
 """The process that used gRPC first; its children inherit the list."""
@@ -63,13 +67,19 @@ class GrpcBookieClient(CallingBookieClient):
     """
 
     def __init__(
-        self, bookie_id: str, address: str, settings: ConnectionSettings, cluster_id: str = ""
+        self,
+        bookie_id: str,
+        address: str,
+        settings: ConnectionSettings,
+        cluster_id: str = "",
+        tls_files: TlsFiles | None = None,
     ) -> None:
+        """Raises :class:`TlsFilesError`."""
         invariant(grpc_works_here(), "gRPC hangs in a process forked from one that used it")
         _grpc_pids[:] = [os.getpid()]
         super().__init__(bookie_id, settings)
         self._addressee = encode_addressee(bookie_id, cluster_id)
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channels = _Channels(address, tls_of(tls_files))
         open_writes = self._stream("Write")
 
         async def open_stream() -> MessageStream:
@@ -90,19 +100,56 @@ class GrpcBookieClient(CallingBookieClient):
         if not self._is_closed:
             self._is_closed = True
             await asyncio.gather(self._writes.close(), self._reads.close())
-            await self._channel.close()
+            await self._channels.close()
 
     def _stream(self, method: str) -> Callable[[], Any]:
-        open_call = self._channel.stream_stream(f"/{SERVICE}/{method}")
-        return partial(open_call, metadata=self._addressee)
+        def open_call() -> Any:
+            call = self._channels.current().stream_stream(f"/{SERVICE}/{method}")
+            return call(metadata=self._addressee)
+
+        return open_call
 
     async def _call(self, method: Method, request: bytes, timeout_s: float) -> bytes | None:
-        call = self._channel.unary_unary(f"/{SERVICE}/{method.value}")
+        call = self._channels.current().unary_unary(f"/{SERVICE}/{method.value}")
         try:
             reply = await call(request, timeout=timeout_s, metadata=self._addressee)
         except grpc.RpcError:
             return None
         return bytes(reply)
+
+
+class _Channels:
+    """One channel; another once other files of TLS are in force, which a channel never hears of."""
+
+    def __init__(self, address: str, tls: Tls | None) -> None:
+        self._address = address
+        self._tls = tls
+        self._channel = self._make()
+        self._generation = 0 if tls is None else tls.generation
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def current(self) -> grpc.aio.Channel:
+        """To begin a call on."""
+        if self._tls is not None:
+            self._tls.look()
+            if self._generation != self._tls.generation:
+                former, self._channel = self._channel, self._make()
+                self._generation = self._tls.generation
+                closing = asyncio.create_task(former.close(_FORMER_KEPT_S), name="former-channel")
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+        return self._channel
+
+    async def close(self) -> None:
+        await end_tasks(self._closing)
+        await self._channel.close()
+
+    def _make(self) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        pem = self._tls.pem()
+        credentials = grpc.ssl_channel_credentials(pem.trust, pem.key, pem.certificate)
+        return grpc.aio.secure_channel(self._address, credentials, options=CHANNEL_OPTIONS)
 
 
 class WriteCall(MessageStream):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from random import Random, SystemRandom
 
@@ -11,10 +13,15 @@ from bookie_server.carrier.connection import Connection
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire.codec import MalformedFrameError
 
+_LOGGER = logging.getLogger(__name__)
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.05, 0.5
 """Between two attempts to reach a bookie that is away."""
 OpenBytes = Callable[[], Awaitable[ByteStream]]
 """Connects to the bookie's address; raises ``OSError``."""
+
+
+class RefusedByPeerError(ConnectionRefusedError):
+    """Who answers will not talk to this client, or not as it wants to."""
 
 
 class Opener:
@@ -34,6 +41,7 @@ class Opener:
         self._random = random or SystemRandom()
         self._pause_s = 0.0
         self._open_again_s = 0.0
+        self._told = ""
 
     async def open(
         self, greet: Callable[[Connection], Awaitable[None]] | None = None, *, is_patient: bool
@@ -63,6 +71,14 @@ class Opener:
                 return connection
         # A host's name may be none that can be encoded, and a port none at all.
         except (OSError, UnicodeError, OverflowError, MalformedFrameError) as error:
+            if isinstance(error, ssl.SSLError | RefusedByPeerError) and repr(error) != self._told:
+                # Unlike a bookie that is away, this one will not come back by itself.
+                self._told = repr(error)
+                _LOGGER.warning(
+                    "a bookie and this client do not agree. bookie_id=%s detail=%s",
+                    self._bookie_id,
+                    error,
+                )
             self._pause_s = min(max(_PAUSE_S_MIN, 2 * self._pause_s), _PAUSE_S_MAX)
             self._open_again_s = loop.time() + self._random.uniform(0.5, 1) * self._pause_s
             raise ConnectionError(f"{self._bookie_id} is not reached: {error!r}") from error

@@ -40,6 +40,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.foundation.tasks import end_tasks, settle
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 
 _LOGGER = logging.getLogger(__name__)
 _SIZE = struct.Struct(">I")
@@ -52,10 +53,15 @@ class RelayedBookieClient(BookieClient):
     """Owns the relay process, and starts it on first use; use it on one event loop only."""
 
     def __init__(
-        self, bookie_id: str, address: str, settings: ConnectionSettings, cluster_id: str = ""
+        self,
+        bookie_id: str,
+        address: str,
+        settings: ConnectionSettings,
+        cluster_id: str = "",
+        tls_files: TlsFiles | None = None,
     ) -> None:
         self.bookie_id = bookie_id
-        self._hello = _message((bookie_id, address, settings, cluster_id))
+        self._hello = _message((bookie_id, address, settings, cluster_id, tls_files))
         limit_ms = max(settings.add_timeout_ms, settings.read_timeout_ms)
         self._timeout_s = limit_ms / 1000 + _START_ALLOWANCE_S
         self._loop = asyncio.get_running_loop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET
-from bookkeeper_metadata.foundation.settings import Settings
+from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET, Endpoint
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles, TlsSettings
 
 AUTO, RPC_V2, RPC_V3 = "auto", "v2", "v3"
 BOOKIE_PROTOCOLS: Mapping[str, tuple[str, ...]] = {
@@ -19,8 +19,8 @@ BOOKIE_PROTOCOLS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings(Settings):
-    """How long to wait for one bookie, and how much to send it at once."""
+class ConnectionSettings(TlsSettings):
+    """How long to wait for one bookie, how much to send it at once, and how it is known to be the one."""
 
     add_timeout_ms: int = 10_000
     """Longest an add waits for its bookie, resends included; then the bookie counts as failed.
@@ -37,3 +37,7 @@ class ConnectionSettings(Settings):
     less memory. Over gRPC 512 KiB cost less: a bookie takes no message above 576 KiB, and larger frames are cut and joined again."""
     frames_in_flight_max: int = 3
     """Unanswered frames per bookie; more adds only latency."""
+
+    def tls_files_towards(self, endpoint: Endpoint) -> TlsFiles | None:
+        """What to talk with to a bookie there; ``None``: in clear."""
+        return self.tls_files if self.tls_only or endpoint.has_tls else None

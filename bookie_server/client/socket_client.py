@@ -13,9 +13,10 @@ from random import Random
 from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.sockets import connect
 from bookie_server.carrier.taking import receive_untaken
+from bookie_server.carrier.tls_stream import connect_over_tls
 from bookie_server.client.calling import CallingBookieClient
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
-from bookie_server.client.opener import OpenBytes, Opener
+from bookie_server.client.opener import OpenBytes, Opener, RefusedByPeerError
 from bookie_server.client.read_stream import unreachable
 from bookie_server.client.request_stream import RequestStream
 from bookie_server.client.settings import ConnectionSettings
@@ -35,6 +36,7 @@ from bookie_server.wire.envelope import (
     parse_hello,
 )
 from bookie_server.wire.messages import EncodedSection, Method, ReadReply, ReadRequest, Status
+from bookkeeper_metadata.foundation.tls.contexts import Tls
 from bookkeeper_metadata.version import __version__
 
 
@@ -99,7 +101,10 @@ class SocketBookieClient(CallingBookieClient):
             raise ConnectionEndedError("it was ended without a word")
         body = bytes(await connection.receive_body(head.size_bytes))
         if head.kind is Kind.FAREWELL:
-            raise ConnectionEndedError(parse_farewell(body)[1])
+            reason, detail = parse_farewell(body)
+            if reason is Reason.NOT_ALLOWED:
+                raise RefusedByPeerError(detail)
+            raise ConnectionEndedError(detail)
         if head.kind is not Kind.WELCOME:
             raise codec.MalformedFrameError(f"a {head.kind.name} instead of a welcome")
         if not parse_hello(body).means(self.bookie_id, self._cluster_id):
@@ -170,8 +175,15 @@ def _memory_for(head: Head) -> memoryview | None:
 
 
 def over_tcp(
-    bookie_id: str, address: str, settings: ConnectionSettings, cluster_id: str = ""
+    bookie_id: str,
+    address: str,
+    settings: ConnectionSettings,
+    cluster_id: str = "",
+    tls: Tls | None = None,
 ) -> SocketBookieClient:
-    """The client of the bookie that listens at ``host:port``."""
+    """The client of the bookie that listens at ``host:port``; in clear without ``tls``."""
     host, _, port = address.rpartition(":")
-    return SocketBookieClient(bookie_id, partial(connect, host, int(port)), settings, cluster_id)
+    open_bytes: OpenBytes = partial(connect, host, int(port))
+    if tls is not None:
+        open_bytes = partial(connect_over_tls, host, int(port), tls)
+    return SocketBookieClient(bookie_id, open_bytes, settings, cluster_id)

@@ -31,6 +31,7 @@ from bookkeeper_metadata.foundation.http_server import (
     metrics_route,
     registry_of_process,
 )
+from bookkeeper_metadata.foundation.tls.contexts import tls_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ class Observer(Collector):
             "/readyz": self._readyz,
             "/metrics": metrics_route(self._registry),
         }
-        self._server = HttpServer(settings.http_host, settings.http_port, routes)
+        tls = settings.tls_of_http
+        self._server = HttpServer(settings.http_host, settings.http_port, routes, tls=tls_of(tls))
         _LOGGER.info(
             "metrics and health. host=%s http_port=%d", settings.http_host, settings.http_port
         )

@@ -5,23 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.carrier.connection import Connection
 from bookie_server.carrier.sockets import SocketStream
+from bookie_server.carrier.tls_stream import secure
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _ACCEPT_AGAIN_S = 0.1
 """Pause after a connection could not be accepted, as for want of descriptors."""
+HANDSHAKE_WITHIN_S = 10.0
+"""A client that has not agreed on TLS by then is gone, or wants to keep the connection busy."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class Acceptor(ABC):
     """Serves connections until it is stopped; for use on one event loop."""
 
-    def __init__(self, connections_max: int) -> None:
+    def __init__(
+        self, connections_max: int, tls_context: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """``tls_context`` is asked for each connection; ``None``: they begin in clear."""
         self._connections_max = connections_max
+        self._tls_context = tls_context
         self._talks: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: socket.socket) -> None:
@@ -46,7 +55,7 @@ class Acceptor(ABC):
 
     def serve(self, stream: ByteStream) -> None:
         """Begin to serve a connection; it ends with its client, or with ``stop``."""
-        task = asyncio.create_task(self._talk(Connection(stream)), name="serve-connection")
+        task = asyncio.create_task(self._begin_talk(stream), name="serve-connection")
         self._talks.add(task)
         task.add_done_callback(self._talks.discard)
 
@@ -54,6 +63,21 @@ class Acceptor(ABC):
         """End all connections."""
         await end_tasks(self._talks)
 
+    async def _begin_talk(self, stream: ByteStream) -> None:
+        if self._tls_context is not None:
+            try:
+                async with asyncio.timeout(HANDSHAKE_WITHIN_S):
+                    stream = await secure(stream, self._tls_context())
+            except (OSError, TimeoutError) as error:
+                note_refused_tls(stream.peer, str(error) or "it takes too long")
+                return
+        await self._talk(Connection(stream))
+
     @abstractmethod
     async def _talk(self, connection: Connection) -> None:
         """Serve one to its end, and close it; raises nothing."""
+
+
+def note_refused_tls(peer: str, detail: str) -> None:
+    """Say that a client and this bookie did not agree on TLS: whoever looks for the reason looks here."""
+    _LOGGER.warning("no TLS with a client. peer=%s detail=%s", peer, detail)

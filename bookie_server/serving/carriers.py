@@ -13,10 +13,11 @@ from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.addressed import AddressedHandler
 from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
 from bookie_server.serving.rpc.service import RpcService
+from bookie_server.serving.server_tls import server_tls
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
 from bookie_server.settings import BookieSettings
-from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BOOKIE_RPC, GRPC, SOCKET, Endpoint
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BOOKIE_RPC, GRPC, SOCKET, TLS, Endpoint
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _BESIDE_GRPC: Mapping[str, tuple[str, Callable[..., Acceptor]]] = {
@@ -30,8 +31,9 @@ class Carriers:
     """Holds the ports from its making to ``stop``; for use on one event loop."""
 
     def __init__(self, settings: BookieSettings) -> None:
-        """Raises :class:`PortUnavailableError`."""
+        """Raises: PortUnavailableError, TlsFilesError."""
         self._host = settings.host
+        self._tls = server_tls(settings)
         self._listeners: dict[str, socket.socket] = {}
         try:
             for protocol, (setting, _) in _BESIDE_GRPC.items():
@@ -42,7 +44,8 @@ class Carriers:
             self._connections_max = max(1, share)
             limit = ("grpc.max_allowed_incoming_connections", self._connections_max)
             self._grpc = grpc.aio.server(options=(*SERVER_OPTIONS, limit))
-            self._port = bind(self._grpc, settings)
+            credentials = None if self._tls is None else self._tls.grpc_credentials()
+            self._port = bind(self._grpc, settings, credentials)
         except Exception:
             self._close_listeners()
             raise
@@ -52,11 +55,14 @@ class Carriers:
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Where clients find it, as its registration tells."""
-        found = [Endpoint(BOOKIE_ENDPOINT, self._host, self._port, GRPC)]
+        ports = {GRPC: self._port}
         for protocol, listener in self._listeners.items():
-            port = listener.getsockname()[1]
-            found.append(Endpoint(BOOKIE_ENDPOINT, self._host, port, protocol))
-        return tuple(found)
+            ports[protocol] = listener.getsockname()[1]
+        extensions = () if self._tls is None else (TLS,)
+        return tuple(
+            Endpoint(BOOKIE_ENDPOINT, self._host, port, protocol, extensions=extensions)
+            for protocol, port in ports.items()
+        )
 
     async def start(self, service: BookieService) -> None:
         """Serve from now on."""
@@ -65,7 +71,7 @@ class Carriers:
         await self._grpc.start()
         for protocol, listener in self._listeners.items():
             _, make_acceptor = _BESIDE_GRPC[protocol]
-            acceptor = make_acceptor(service, connections_max=self._connections_max)
+            acceptor = make_acceptor(service, connections_max=self._connections_max, tls=self._tls)
             self._acceptors.append(acceptor)
             accepting = asyncio.create_task(acceptor.run(listener), name="accept-connections")
             self._accepting.append(accepting)

@@ -46,6 +46,7 @@ _CODES = {
     Reason.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.NO_ROOM: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.NOT_MEANT: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 
@@ -70,6 +71,7 @@ class GrpcService:
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
         try:
+            self._authorize(context)
             await self._service.serve_adds(context.peer(), _AddCall(aiter(frames), context.write))
         except RefusedError as refused:
             await _abort(context, refused)
@@ -85,6 +87,10 @@ class GrpcService:
                     room.lend(disconnect)
                 await context.write(frame)
 
+        try:
+            self._authorize(context)
+        except RefusedError as refused:
+            await _abort(context, refused)
         reads = self._service.reads(context.peer(), send)
         refusal: RefusedError | None = None
         try:
@@ -105,6 +111,7 @@ class GrpcService:
         # The reply is sent behind this method's end.
         context.add_done_callback(lambda _: room.release())
         try:
+            self._authorize(context, method)
             reply = await self._service.answer(method, data, room)
         except RefusedError as refused:
             await _abort(context, refused)
@@ -113,6 +120,11 @@ class GrpcService:
         if room.size_bytes:
             room.lend(partial(self._clients.disconnect, context.peer()))
         return reply
+
+    def _authorize(self, context: Any, method: Method | None = None) -> None:
+        names = context.auth_context().get("x509_common_name", ())
+        common_name = names[0].decode(errors="replace") if len(names) == 1 else ""
+        self._service.authorize(context.peer(), common_name, method)
 
 
 class _AddCall(FrameCarrier):

@@ -6,12 +6,14 @@ What breaks a limit is answered BAD_REQUEST; what does not parse is refused.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from bookie_server.bookie import Bookie
+from bookie_server.core.roles import Roles
 from bookie_server.memory.budget import Room
 from bookie_server.memory.frames import FramesInProgress, PromisedMemory
 from bookie_server.memory.slots import Slots
@@ -21,6 +23,9 @@ from bookie_server.serving.refusal import RefusedError
 from bookie_server.wire import codec
 from bookie_server.wire.envelope import Reason
 from bookie_server.wire.messages import BookieInfo, Method, Status
+
+_AUDIT = logging.getLogger("bookie_server.audit")
+"""Who was refused what; the name never changes, so that it can be kept by itself."""
 
 
 class DiskUsage(NamedTuple):
@@ -38,8 +43,12 @@ class BookieService:
     of ``directory``, the first for ledgers.
     """
 
-    def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
+    def __init__(
+        self, bookie: Bookie, identity: BookieInfo, directory: str, roles: Roles | None = None
+    ) -> None:
+        """``roles``: ``None`` where clients are not asked who they are."""
         self.identity = identity
+        self._roles = roles
         self.bookie = bookie
         self.memory = PromisedMemory(bookie.adds_in_progress, bookie)
         self.listing = asyncio.Lock()
@@ -54,6 +63,19 @@ class BookieService:
             Method.INFO: self._info,
             Method.LIST_ENTRIES: self._list_entries,
         }
+
+    def authorize(self, client: str, common_name: str, method: Method | None = None) -> None:
+        """Look whether whoever has this certificate may make such a request; ``None``: may use the connection at all.
+
+        Raises:
+            RefusedError: it may not.
+        """
+        if self._roles is None or self._roles.allow(common_name, method):
+            return
+        request = "CONNECT" if method is None else method.name
+        _AUDIT.warning("refused. peer=%s name=%r request=%s", client, common_name, request)
+        detail = f"the certificate's name may not do that; name={common_name!r} request={request}"
+        raise RefusedError(Reason.NOT_ALLOWED, detail)
 
     async def serve_adds(self, client: str, carrier: AddCarrier[F]) -> None:
         """Serve a stream of adds to its end.

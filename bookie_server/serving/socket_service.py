@@ -18,6 +18,7 @@ from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.noted import Noted
 from bookie_server.serving.outbox import Outbox
 from bookie_server.serving.refusal import RefusedError
+from bookie_server.serving.server_tls import ServerTls
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_adds import AddConnection
 from bookie_server.wire.codec import MalformedFrameError
@@ -49,8 +50,10 @@ _LOGGER = logging.getLogger(__name__)
 class SocketService(Acceptor):
     """See the module."""
 
-    def __init__(self, service: BookieService, *, connections_max: int) -> None:
-        super().__init__(connections_max)
+    def __init__(
+        self, service: BookieService, *, connections_max: int, tls: ServerTls | None = None
+    ) -> None:
+        super().__init__(connections_max, None if tls is None else tls.context)
         self._service = service
         self._missed = Noted()
 
@@ -98,6 +101,7 @@ class SocketService(Acceptor):
             # A stranger's words: they may be long, and have line ends.
             meant = f"{hello.bookie_id!r:.200} of {hello.instance_id!r:.200}"
             raise RefusedError(Reason.NOT_MEANT, f"{whom}; meant {meant}")
+        self._service.authorize(connection.peer, connection.common_name)
         answer = Hello(own.bookie_id, own.instance_id, own.version)
         connection.send(Kind.WELCOME, (encode_hello(answer),))
         return hello
@@ -182,9 +186,10 @@ class _Requests:
 
     async def _answer(self, head: Head, data: bytes) -> None:
         with self._service.room_for_reply(self._connection.peer) as room:
-            kind = REPLY_KINDS[head.kind]
+            kind, method = REPLY_KINDS[head.kind], METHODS[head.kind]
             try:
-                reply = await self._service.answer(METHODS[head.kind], data, room)
+                self._service.authorize(self._connection.peer, self._connection.common_name, method)
+                reply = await self._service.answer(method, data, room)
             except RefusedError as refused:
                 _LOGGER.warning(
                     "request refused. peer=%s detail=%s", self._connection.peer, refused

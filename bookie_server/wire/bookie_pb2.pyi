@@ -43,6 +43,7 @@ class FarewellReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MALFORMED: _ClassVar[FarewellReason]
     NO_ROOM: _ClassVar[FarewellReason]
     NOT_MEANT: _ClassVar[FarewellReason]
+    NOT_ALLOWED: _ClassVar[FarewellReason]
 UNKNOWN: Status
 OK: Status
 NO_ENTRY: Status
@@ -68,6 +69,7 @@ NO_REASON: FarewellReason
 MALFORMED: FarewellReason
 NO_ROOM: FarewellReason
 NOT_MEANT: FarewellReason
+NOT_ALLOWED: FarewellReason
 
 class SectionHeader(_message.Message):
     __slots__ = ("ledger_id", "master_key", "is_recovery", "digest_type")

@@ -121,6 +121,8 @@ class Reason(Enum):
     """Others need the room that the client keeps; it may come again."""
     NOT_MEANT = 3
     """The client means another bookie."""
+    NOT_ALLOWED = 4
+    """Whoever has the client's certificate may not do that."""
 
 
 @dataclass(frozen=True, slots=True)

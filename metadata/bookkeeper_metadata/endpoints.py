@@ -14,6 +14,8 @@ BOOKIE_RPC = "bookie-rpc"
 HTTP_ENDPOINT = "httpserver"
 """Endpoint id of a bookie's HTTP port, as Apache's has it."""
 HTTP = "http"
+TLS = "tls"
+"""Extension of an endpoint that speaks TLS: of Apache's protocol behind a START_TLS, of the others from the first byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Endpoint:
     def address(self) -> str:
         """``host:port``."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether TLS is spoken there."""
+        return TLS in self.extensions
 
     @classmethod
     def of_id(cls, bookie_id: str) -> Endpoint:

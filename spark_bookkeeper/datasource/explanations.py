@@ -46,6 +46,21 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         _NOTHING_DONE,
         "Use what the message names instead.",
     ),
+    "BK_TLS_FILES": Explanation(
+        "A file that TLS needs is not where the settings say, cannot be read by this process, or is not what it should be.",
+        _NOTHING_DONE,
+        "Put the file there, on the driver and on every executor, or correct the path; the key must not be encrypted.",
+    ),
+    "BK_TLS_NEEDED": _in_message(
+        "A bookie is registered as one that takes TLS only, and the client's settings name no files for it.",
+        _NOTHING_DONE,
+        "Set `bookkeeper.client.tlsTrustPath`, and `tlsCertificatePath` with `tlsKeyPath` if the bookie asks for a certificate.",
+    ),
+    "BK_TLS_NOT_OFFERED": _in_message(
+        "The client's settings ask for TLS, and a bookie is registered as one that has none.",
+        _NOTHING_DONE,
+        "Give the bookie a certificate; while a cluster is changed over, set `tls_only` to false.",
+    ),
     "BK_PACKAGE_MISSING": _in_message(
         "The Python of Spark's workers lacks a package.",
         _NOTHING_DONE,

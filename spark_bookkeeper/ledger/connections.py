@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.settings import BOOKIE_PROTOCOLS, ConnectionSettings
 from bookkeeper_metadata.bookies import BookieRegistry
-from bookkeeper_metadata.endpoints import BookieServiceInfo, Endpoint
+from bookkeeper_metadata.endpoints import BOOKIE_RPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from spark_bookkeeper.ledger.errors import TlsNeededError, TlsNotOfferedError
 from spark_bookkeeper.settings import ClientSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -73,7 +74,23 @@ class Connections:
 
         Raises:
             MetadataUnavailableError: none of them is known, nor could be looked up.
+            TlsNeededError, TlsNotOfferedError: one of them and this client can never talk.
         """
+        await self._look_up(bookie_ids)
+        for bookie_id in bookie_ids:
+            endpoint = self._endpoints.get(bookie_id)
+            if endpoint is not None:
+                self._require_agreement(bookie_id, endpoint)
+
+    def _require_agreement(self, bookie_id: str, endpoint: Endpoint) -> None:
+        """Say it rather than try in vain, where a bookie and this client can never talk."""
+        connection = self._settings.connection
+        if endpoint.has_tls and connection.tls_files is None and endpoint.protocol != BOOKIE_RPC:
+            raise TlsNeededError(bookie_id, endpoint.address)
+        if not endpoint.has_tls and connection.tls_files_towards(endpoint) is not None:
+            raise TlsNotOfferedError(bookie_id, endpoint.address)
+
+    async def _look_up(self, bookie_ids: tuple[str, ...]) -> None:
         unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in self._endpoints]
         loop = asyncio.get_running_loop()
         if not unknown or loop.time() < self._unknown_again_s:

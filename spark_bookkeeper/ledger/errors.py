@@ -171,3 +171,31 @@ class LedgerRecoveryError(BookKeeperError):
         "ledger recovery could not finish; retry when its bookies are back: {detail}. "
         "ledger_id={ledger_id}"
     )
+
+
+class TlsNeededError(BookKeeperError):
+    """A bookie takes TLS only, and this client has no files for it; nothing was sent."""
+
+    name = "BK_TLS_NEEDED"
+    definite = True
+
+    bookie_id: str
+    address: str
+    message = (
+        "the bookie takes TLS only; set tls_trust_path, and tls_certificate_path if it asks for one "
+        "(bookkeeper.client.tlsTrustPath in Spark). bookie_id={bookie_id} address={address}"
+    )
+
+
+class TlsNotOfferedError(BookKeeperError):
+    """This client sends nothing in clear, and a bookie does not offer TLS; nothing was sent."""
+
+    name = "BK_TLS_NOT_OFFERED"
+    definite = True
+
+    bookie_id: str
+    address: str
+    message = (
+        "the bookie does not offer TLS, without which this client sends nothing; give the bookie a certificate, or, "
+        "while a cluster is changed over, set tls_only to false. bookie_id={bookie_id} address={address}"
+    )

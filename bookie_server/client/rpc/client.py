@@ -15,11 +15,12 @@ Source: Apache BookKeeper 4.18.0, as it was seen to answer (tests/golden/apache)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
 from random import Random
 
+from bookie_server.carrier.connection import Connection
 from bookie_server.carrier.sockets import connect
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
@@ -28,6 +29,7 @@ from bookie_server.client.read_stream import unreachable
 from bookie_server.client.rpc.adds import RpcAdds
 from bookie_server.client.rpc.reads import RpcReads
 from bookie_server.client.rpc.requests import Batches, Questions
+from bookie_server.client.rpc.start_tls import start_tls
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.core.explicit_lac import lac_of_packet
@@ -49,6 +51,7 @@ from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.entry_list import parse_entry_list
 from bookie_server.wire.rpc.sections import record_of
 from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
+from bookkeeper_metadata.foundation.tls.contexts import Tls
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
 
@@ -61,19 +64,25 @@ class RpcBookieClient(BookieClient):
         open_bytes: OpenBytes,
         settings: ConnectionSettings,
         version: int = v2.VERSION,
+        *,
         random: Random | None = None,
+        greet: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
-        """``version`` is that of adds and plain reads; of recovery's, and of all else, it is 3."""
+        """``version`` is that of adds and plain reads; of recovery's, and of all else, it is 3.
+
+        ``greet`` is what comes first on each connection, if anything does.
+        """
         self.bookie_id = bookie_id
         self._timeout_s = settings.read_timeout_ms / 1000
         self._add_timeout_s = settings.add_timeout_ms / 1000
         self._opener = Opener(bookie_id, open_bytes, settings, random)
+        self._greet = greet
         open_adds = partial(self._open_adds, version)
         self._writes = WriteStream(open_adds, settings, bookie_id)
         # An answer of version 2 does not tell the adds of a writer from those of its recovery.
         open_recovery = partial(self._open_adds, v3.VERSION)
         self._recovery_writes = WriteStream(open_recovery, settings, bookie_id)
-        open_requests = partial(self._opener.open, is_patient=False)
+        open_requests = partial(self._opener.open, greet, is_patient=False)
         self._questions = Questions(open_requests)
         self._batches = Batches(open_requests)
         self._reads = RpcReads(
@@ -226,7 +235,7 @@ class RpcBookieClient(BookieClient):
 
     async def _open_adds(self, version: int) -> MessageStream:
         try:
-            connection = await self._opener.open(is_patient=True)
+            connection = await self._opener.open(self._greet, is_patient=True)
             return RpcAdds(connection, version, self._add_timeout_s)
         except ConnectionError as error:
             raise StreamEndedError(str(error)) from error
@@ -244,8 +253,14 @@ def _packet_in(answer: v3.Answer | None) -> bytes | None:
 
 
 def rpc_over_tcp(
-    bookie_id: str, address: str, settings: ConnectionSettings, version: int = v2.VERSION
+    bookie_id: str,
+    address: str,
+    settings: ConnectionSettings,
+    version: int = v2.VERSION,
+    tls: Tls | None = None,
 ) -> RpcBookieClient:
-    """The client of the bookie that listens for Apache's protocol at ``host:port``."""
+    """The client of the bookie that listens for Apache's protocol at ``host:port``; in clear without ``tls``."""
     host, _, port = address.rpartition(":")
-    return RpcBookieClient(bookie_id, partial(connect, host, int(port)), settings, version)
+    open_bytes = partial(connect, host, int(port))
+    greet = None if tls is None else partial(start_tls, tls=tls, host=host)
+    return RpcBookieClient(bookie_id, open_bytes, settings, version, greet=greet)

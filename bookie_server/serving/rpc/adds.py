@@ -44,14 +44,16 @@ class RpcConnection(ConnectionCarrier[Adds]):
         connection: Connection,
         scratch: memoryview,
         answer: Callable[[Asked], Awaitable[None]],
+        begun: bytes = b"",
     ) -> None:
+        """``begun`` is what came already."""
         super().__init__(connection)
         self._scratch = scratch
         self._answer = answer
         self._incoming = Incoming()
         self._ahead: deque[RpcSection | Asked] = deque()
         """What came and was not dealt with yet."""
-        self._rest = b""
+        self._rest = begun
         """What came and was not cut yet; mostly the beginning of a frame."""
 
     async def next(

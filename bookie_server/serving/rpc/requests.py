@@ -15,9 +15,11 @@ from dataclasses import replace
 from bookie_server.carrier.connection import Connection
 from bookie_server.memory.budget import Room
 from bookie_server.serving.outbox import Outbox
+from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.rpc.answering import Answered, Answering, refusal_of
 from bookie_server.serving.service import BookieService
 from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.messages import Method
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.incoming import Asked
 from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
@@ -38,7 +40,7 @@ class RpcRequests:
 
     def __init__(self, service: BookieService, connection: Connection) -> None:
         self._service = service
-        self._peer = connection.peer
+        self._peer, self._common_name = connection.peer, connection.common_name
         self._answering = Answering(service)
         self._outbox = Outbox(connection, service.room_for_reply)
         self._places = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
@@ -101,7 +103,11 @@ class RpcRequests:
         if asked.refusal is not None or request is None:
             return asked.refusal or RpcStatus.EBADREQ, refusal_of(request)
         try:
+            if isinstance(request, messages.ListEntries):
+                self._service.authorize(self._peer, self._common_name, Method.LIST_ENTRIES)
             return await self._answering.answer(request, room)
+        except RefusedError:
+            return RpcStatus.EUA, refusal_of(request)
         except Exception:
             # A defect ends the request it comes from, and no other.
             _LOGGER.exception("request failed. request=%s", type(request).__name__)

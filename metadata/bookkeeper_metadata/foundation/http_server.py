@@ -32,6 +32,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from bookkeeper_metadata.foundation.listening import port_unavailable
+from bookkeeper_metadata.foundation.tls.contexts import Tls
 
 _LOGGER = logging.getLogger(__name__)
 STUCK_AFTER_S = 5.0
@@ -162,7 +163,7 @@ class HttpServer:
 
     ``port`` 0 takes a free one. A path that ends in ``/*`` is of everything one level below it. ``is_private``: nobody
     is answered who knows the server by another name than this machine's own, as a page of a stranger does whose name
-    leads here. ``setting`` is the port's.
+    leads here. ``setting`` is the port's. ``tls``: over TLS alone, whoever asks.
 
     Raises:
         PortUnavailableError: the port cannot be had.
@@ -176,9 +177,10 @@ class HttpServer:
         *,
         is_private: bool = False,
         setting: str = "http_port",
+        tls: Tls | None = None,
     ) -> None:
         try:
-            self._server = _Server(host, port, routes, is_private)
+            self._server = _Server(host, port, routes, is_private, tls)
         except OSError as cause:
             raise port_unavailable(cause, host, port, setting) from cause
         self.port: int = self._server.server_address[1]
@@ -197,7 +199,15 @@ class _Server(ThreadingMixIn, TCPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route], is_private: bool) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        routes: Mapping[str, Route],
+        is_private: bool,
+        tls: Tls | None,
+    ) -> None:
+        self._tls = tls
         self.routes = routes
         self.is_private = is_private
         self._since_s: dict[socket.socket, float] = {}
@@ -233,6 +243,16 @@ class _Server(ThreadingMixIn, TCPServer):
             self._forget(request)
             self._end()
             raise
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        # In the thread that answers: a client that is slow to agree keeps nobody waiting. Not over the socket itself,
+        # which whoever cuts it off has in his hands.
+        context = self._tls.server_context(wants_certificate=False)
+        with context.wrap_socket(request.dup(), server_side=True) as secured:
+            super().finish_request(secured, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -78,6 +78,7 @@ async def _run(settings: AutoRecoverySettings) -> None:
     from spark_bookkeeper.log.layer import LogLayer
     from spark_bookkeeper.replication.auto_recovery import name_of_process, run_auto_recovery
     from spark_bookkeeper.replication.measures import ReplicationMeasures
+    from spark_bookkeeper.settings import ClientSettings
 
     own = settings.bookie or None
     measures, house = ReplicationMeasures(), HousekeepingMeasures()
@@ -85,7 +86,12 @@ async def _run(settings: AutoRecoverySettings) -> None:
         if settings.http_port:
             # Before the metadata service is asked: a process that waits for it lives, too.
             stack.callback(_show(settings, measures, house).close)
-        client = await stack.enter_async_context(aio.BookKeeper(settings.metadata_service_uri))
+        client = await stack.enter_async_context(
+            aio.BookKeeper(
+                settings.metadata_service_uri,
+                settings=ClientSettings(connection=settings.connection),
+            )
+        )
         ledgers = await client.connect()
         cluster = ledgers.cluster
         holder = own or name_of_process()
@@ -133,6 +139,7 @@ def _show(
         metrics_route,
         registry_of_process,
     )
+    from bookkeeper_metadata.foundation.tls.contexts import tls_of
     from spark_bookkeeper.replication.exposition import AutoRecoveryExposition
 
     registry = registry_of_process()
@@ -142,4 +149,5 @@ def _show(
         "/healthz": health_route(loop, lambda: {"is_auditor": measures.is_auditor}),
         "/metrics": metrics_route(registry),
     }
-    return HttpServer(settings.http_host, settings.http_port, routes)
+    tls = tls_of(settings.tls_of_http)
+    return HttpServer(settings.http_host, settings.http_port, routes, tls=tls)

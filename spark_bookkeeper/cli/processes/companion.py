@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from bookie_server.settings import AUTORECOVERY_PREFIX, BookieSettings
 from bookkeeper_metadata.foundation.closing import Closing
 from bookkeeper_metadata.foundation.defects import raise_all
+from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES
 from bookkeeper_metadata.paths import parse_uri
 from spark_bookkeeper.cli.processes.autorecovery import load_auto_recovery_settings
 from spark_bookkeeper.local.environment import package_environment
@@ -51,13 +52,25 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
     try:
         load_auto_recovery_settings(config, dict(flags))
         _refuse_others(config, flags)
+        shared = _shared(config, settings)
     except OSError as cause:
         raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
     command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
     command += ["--while-stdin-is-open", *(("--config", config) if config else ())]
-    for name, value in flags.items():
-        command += ["--" + name.replace("_", "-"), value]
+    for name, value in {**flags, **shared}.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            command.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            command += [f"--{flag}", value]
     return command
+
+
+def _shared(config: str | None, settings: BookieSettings) -> dict[str, str | bool]:
+    """What it has of the bookie's unless its own settings say otherwise: it may have a certificate of its own."""
+    own = auto_recovery_settings_table().given(config_path=config, environment=os.environ)
+    given = {name: getattr(settings, name) for name in TLS_VARIABLES.keys() - own.keys()}
+    return {name: value for name, value in sorted(given.items()) if value != ""}
 
 
 def _refuse_others(config: str | None, of_bookie: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX
+from spark_bookkeeper.datasource.options.values import boolean
 from spark_bookkeeper.settings import ClientSettings
 
 
@@ -27,8 +28,8 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
             defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {', '.join(names)}")
             continue
         try:
-            is_word = isinstance(getattr(found, name, 0), str)
-            changed: dict[str, Any] = {name: value if is_word else _whole(value)}
+            default = getattr(found.connection if name in inner else found, name)
+            changed: dict[str, Any] = {name: _read(value, default)}
             if name in inner:
                 changed = {"connection": replace(found.connection, **changed)}
             found = replace(found, **changed)
@@ -39,7 +40,12 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
     return found
 
 
-def _whole(value: str) -> int:
+def _read(value: str, default: object) -> str | bool | int:
+    """The value, as its setting's default is."""
+    if isinstance(default, str):
+        return value
+    if isinstance(default, bool):
+        return boolean(value)
     try:
         return int(value)
     except ValueError:

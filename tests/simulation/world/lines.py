@@ -101,7 +101,7 @@ class Lines:
         connect = partial(self._connect, owner, machine, RpcService if has_rpc else SocketService)
         if has_rpc:
             version = self._random.choice((v2.VERSION, v3.VERSION))
-            return RpcBookieClient(machine.name, connect, settings, version, self._random)
+            return RpcBookieClient(machine.name, connect, settings, version, random=self._random)
         return SocketBookieClient(machine.name, connect, settings, CLUSTER_ID, self._random)
 
     async def _connect(

@@ -16,6 +16,7 @@ from functools import cache
 from typing import NoReturn
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 1.0
@@ -31,18 +32,6 @@ class TlsFilesError(BookKeeperError):
     detail: str
     path: str
     message = "TLS needs another file: {detail}. path={path}"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Paths of PEM files; an empty one: there is none."""
-
-    trust_path: str
-    """Certificates of whoever may vouch for a peer."""
-    certificate_path: str = ""
-    """Own certificate, and behind it those that lead to one that peers trust."""
-    key_path: str = ""
-    """Of that certificate, not encrypted; empty: it is in the same file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +86,19 @@ class Tls:
         """The files' content."""
         return self._current().pem
 
+    def look(self) -> None:
+        """Look at the files, unless that was a moment ago."""
+        self._current()
+
     def _current(self) -> _Loaded:
         with self._lock:
             now_s = time.monotonic()
             if now_s >= self._look_at_s:
                 self._look_at_s = now_s + _LOOK_AGAIN_S
-                self._look()
+                self._load_changed()
             return self._loaded
 
-    def _look(self) -> None:
+    def _load_changed(self) -> None:
         stamp = _stamp_of(self.files)
         if stamp == self._stamp:
             return
@@ -120,9 +113,13 @@ class Tls:
             _LOGGER.info("changed files of TLS are used from now on. files=%s", self.files)
 
 
+def tls_of(files: TlsFiles | None) -> Tls | None:
+    """The one of these files in this process, if there are any; raises as :class:`Tls` does, and tries again next time."""
+    return None if files is None else _one_of(files)
+
+
 @cache
-def tls_of(files: TlsFiles) -> Tls:
-    """The one of these files in this process; raises as :class:`Tls` does, and tries again next time."""
+def _one_of(files: TlsFiles) -> Tls:
     return Tls(files)
 
 
