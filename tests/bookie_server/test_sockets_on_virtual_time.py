@@ -8,21 +8,25 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
+from trustme import KeyType
 
 from bookie_server.bookie import Bookie
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.carrier.connection import Connection, ConnectionEndedError
 from bookie_server.carrier.taking import receive_untaken
+from bookie_server.carrier.tls_stream import secure
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import SocketBookieClient
 from bookie_server.core.effects import ReplyTo
 from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.observing.measures import BookieMeasures
+from bookie_server.serving.server_tls import ServerTls
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
 from bookie_server.wire.envelope import Head, Kind, encode_head
@@ -37,7 +41,9 @@ from bookie_server.wire.messages import (
     Status,
     StoredReply,
 )
+from bookkeeper_metadata.foundation.tls.contexts import Tls
 from tests.doubles.byte_streams import GIVES_UP_S, SimStream, connected, send_all
+from tests.doubles.certificates import HOST, Authority, serving_with
 from tests.doubles.records import encoded_section, records
 from tests.simulation.kit.loop import SimLoop
 
@@ -100,15 +106,26 @@ class Shelf:
         return ReadLacReply(Status.OK, self.stored.get(0))
 
 
+class BothEnds(NamedTuple):
+    """How a client and a bookie speak TLS."""
+
+    client: Tls
+    server: ServerTls
+
+
 class Scene:
     """A client and a bookie, and the connections between them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, tls: BothEnds | None = None) -> None:
+        """With ``tls`` everything goes over it, and both ends show certificates."""
         self.random = Random(seed)
         self.shelf = Shelf(self.random)
         bookie = cast(Bookie, self.shelf)
+        self._client_tls = tls.client if tls else None
         self.service = SocketService(
-            BookieService(bookie, BookieInfo("b:1", "cluster"), "/"), connections_max=100
+            BookieService(bookie, BookieInfo("b:1", "cluster"), "/"),
+            connections_max=100,
+            tls=tls.server if tls else None,
         )
         self.streams: list[SimStream] = []
         self.client = SocketBookieClient("b:1", self._connect, SETTINGS, "cluster", self.random)
@@ -122,7 +139,9 @@ class Scene:
         ours, theirs = connected(self.random)
         self.streams.append(ours)
         self.service.serve(theirs)
-        return ours
+        if self._client_tls is None:
+            return ours
+        return await secure(ours, self._client_tls.client_context(), HOST)
 
     def add(self, entry_id: int) -> None:
         size = self.random.choice((10, 1_000, 20_000))
@@ -184,8 +203,8 @@ def run(main: Any) -> None:
         assert loop.failures == []
 
 
-async def adds_are_answered_once(seed: int) -> None:
-    scene = Scene(seed)
+async def adds_are_answered_once(seed: int, tls: BothEnds | None = None) -> None:
+    scene = Scene(seed, tls)
     disturbing = asyncio.create_task(scene.disturb())
     for entry_id in range(ADDS):
         scene.add(entry_id)
@@ -206,8 +225,8 @@ async def adds_are_answered_once(seed: int) -> None:
     assert used == (0, 0), "what left gave its room back"
 
 
-async def requests_have_sound_answers(seed: int) -> None:
-    scene = Scene(seed)
+async def requests_have_sound_answers(seed: int, tls: BothEnds | None = None) -> None:
+    scene = Scene(seed, tls)
     expected = {id: records([b"x" * 1_000 * id], id) for id in range(20)}
     scene.shelf.stored.update(expected)
     disturbing = asyncio.create_task(scene.disturb())
@@ -253,6 +272,16 @@ def test_an_add_is_answered_once_whatever_becomes_of_its_connection(part: int) -
 def test_a_request_has_one_sound_answer_whatever_becomes_of_its_connection(part: int) -> None:
     for seed in range(part * RUNS, (part + 1) * RUNS):
         run(requests_have_sound_answers(seed))
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_all_of_that_holds_over_tls(part: int, tmp_path: Path) -> None:
+    # Signatures of RSA have one size, so that a seed says when what arrives.
+    authority = Authority(tmp_path, KeyType.RSA)
+    tls = BothEnds(Tls(authority.files("task")), serving_with(authority.files("bookie")))
+    for seed in range(part * RUNS // 2, (part + 1) * RUNS // 2):
+        run(adds_are_answered_once(seed, tls))
+        run(requests_have_sound_answers(seed, tls))
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at_once", "by_a_task"])

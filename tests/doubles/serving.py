@@ -17,14 +17,19 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.client.rpc.client import rpc_over_tcp
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.socket_client import over_tcp
+from bookie_server.core.roles import Roles
+from bookie_server.listening import bind
 from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.addressed import AddressedHandler
 from bookie_server.serving.grpc_service import SERVER_OPTIONS, GrpcService
 from bookie_server.serving.rpc.service import RpcService
+from bookie_server.serving.server_tls import ServerTls
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_service import SocketService
+from bookie_server.settings import BookieSettings
 from bookie_server.wire.messages import BookieInfo
 from bookie_server.wire.rpc import v2, v3
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BOOKIE_RPC, GRPC, SOCKET, Endpoint
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 MakeClient = Callable[[str, str, ConnectionSettings], BookieClient]
@@ -43,6 +48,16 @@ class Ports:
     rpc_address: str
     accepting: list[asyncio.Task[None]]
     acceptors: list[Acceptor]
+
+    def endpoint(self, protocol: str) -> Endpoint:
+        """Where clients that speak it have to go."""
+        address = {
+            GRPC: self.grpc_address,
+            SOCKET: self.socket_address,
+            BOOKIE_RPC: self.rpc_address,
+        }[protocol]
+        host, _, port = address.rpartition(":")
+        return Endpoint(BOOKIE_ENDPOINT, host, int(port), protocol)
 
     def address(self, make_client: MakeClient) -> str:
         """Where such a client has to go."""
@@ -63,16 +78,23 @@ over_rpc_v3 = partial(rpc_over_tcp, version=v3.VERSION)
 
 
 @asynccontextmanager
-async def serving_all(bookie: Bookie, identity: BookieInfo, place: Path) -> AsyncIterator[Ports]:
+async def serving_all(
+    bookie: Bookie,
+    identity: BookieInfo,
+    place: Path,
+    tls: ServerTls | None = None,
+    roles: Roles | None = None,
+) -> AsyncIterator[Ports]:
     """Serve the bookie, which stays its owner's."""
-    service = BookieService(bookie, identity, str(place))
+    service = BookieService(bookie, identity, str(place), roles)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    port = server.add_insecure_port("127.0.0.1:0")
+    settings = BookieSettings(bookie_id="b:1", port=0)
+    port = bind(server, settings, None if tls is None else tls.grpc_credentials())
     handler = AddressedHandler(GrpcService(service).handler(), identity)
     server.add_generic_rpc_handlers((handler,))
     await server.start()
-    sockets = SocketService(service, connections_max=CONNECTIONS_MAX)
-    acceptors = [sockets, RpcService(service, connections_max=CONNECTIONS_MAX)]
+    sockets = SocketService(service, connections_max=CONNECTIONS_MAX, tls=tls)
+    acceptors = [sockets, RpcService(service, connections_max=CONNECTIONS_MAX, tls=tls)]
     with listen("127.0.0.1", 0) as listener, listen("127.0.0.1", 0) as rpc_listener:
         listeners = listener, rpc_listener
         accepting = [

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bookie_server.bookie import Bookie
+from bookie_server.client.connecting import connect_to
 from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.client.settings import ConnectionSettings
+from bookie_server.client.settings import AUTO, RPC_V2, RPC_V3, ConnectionSettings
 from bookie_server.client.socket_client import over_tcp
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.messages import (
@@ -28,6 +29,8 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import RECORD_OVERHEAD, encode_lac_packet, parse_header
 from bookie_server.wire.stripe import Stripe
+from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET
+from tests.doubles.certificates import Authority, serving_with, settings_of
 from tests.doubles.records import CRC32C, KEY, encode_copy, encoded_section, records, write
 from tests.doubles.serving import over_rpc_v2, over_rpc_v3, serving_all
 from tests.doubles.storage import start_bookie
@@ -82,12 +85,39 @@ def over(
     return reached
 
 
+def over_tls(
+    protocol: str, bookie_protocol: str = AUTO, *, has_sections: bool = True
+) -> Callable[..., object]:
+    @asynccontextmanager
+    async def reached(place: Path) -> AsyncIterator[Reached]:
+        authority = Authority(place / "certificates")
+        tls = serving_with(authority.files("bookie"))
+        settings = replace(SETTINGS, **settings_of(authority.files("task")))
+        bookie = await start_bookie(place)
+        try:
+            async with serving_all(bookie, BookieInfo("b:1"), place, tls) as ports:
+                endpoint = ports.endpoint(protocol)
+                client = connect_to("b:1", endpoint, settings, bookie_protocol=bookie_protocol)
+                try:
+                    yield Reached(bookie, client, has_sections)
+                finally:
+                    await client.close()
+        finally:
+            await bookie.stop()
+
+    return reached
+
+
 WAYS = {
     "in-process": in_process,
     "grpc": over(GrpcBookieClient),
     "sockets": over(over_tcp),
     "rpc-v2": over(over_rpc_v2, has_sections=False),
     "rpc-v3": over(over_rpc_v3, has_sections=False),
+    "tls-grpc": over_tls(GRPC),
+    "tls-sockets": over_tls(SOCKET),
+    "tls-rpc-v2": over_tls(BOOKIE_RPC, RPC_V2, has_sections=False),
+    "tls-rpc-v3": over_tls(BOOKIE_RPC, RPC_V3, has_sections=False),
 }
 
 

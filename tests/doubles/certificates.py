@@ -1,0 +1,63 @@
+"""Certificates for tests, in files: an authority, and whom it vouches for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import trustme
+
+from bookie_server.core.roles import Roles
+from bookie_server.serving.server_tls import ServerTls
+from bookkeeper_metadata.foundation.tls.contexts import Tls
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
+
+HOST = "127.0.0.1"
+
+
+class Authority:
+    """Vouches for names; its files are in a folder of their own."""
+
+    def __init__(self, place: Path, keys: trustme.KeyType = trustme.KeyType.ECDSA) -> None:
+        self.place = place
+        place.mkdir(parents=True, exist_ok=True)
+        self._keys = keys
+        self._authority = trustme.CA(key_type=keys)
+        self.trust_path = place / "trust.pem"
+        self._authority.cert_pem.write_to_path(self.trust_path)
+
+    def files(self, name: str, host: str = HOST, *, expires_at: datetime | None = None) -> TlsFiles:
+        """Files of whoever has this common name, at this host; written anew if they are there."""
+        issued = self._authority.issue_cert(
+            host, common_name=name, not_after=expires_at, key_type=self._keys
+        )
+        certificate, key = self.place / f"{name}.pem", self.place / f"{name}.key"
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(key)
+        key.chmod(0o600)
+        return TlsFiles(str(self.trust_path), str(certificate), str(key))
+
+    @property
+    def trust_only(self) -> TlsFiles:
+        """Files of somebody who has no certificate."""
+        return TlsFiles(str(self.trust_path))
+
+
+def settings_of(files: TlsFiles) -> dict[str, str]:
+    """The same as settings, by name."""
+    return {
+        "tls_trust_path": files.trust_path,
+        "tls_certificate_path": files.certificate_path,
+        "tls_key_path": files.key_path,
+    }
+
+
+def serving_with(
+    files: TlsFiles, *, wants_certificate: bool = True, is_only: bool = True
+) -> ServerTls:
+    """How a bookie with these files serves."""
+    return ServerTls(Tls(files), wants_certificate, is_only)
+
+
+SOME_ROLES = Roles(client_names=("task",), bookie_names=("bookie",), admin_names=("admin",))
+"""For tests of who may do what."""
