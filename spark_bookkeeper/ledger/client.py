@@ -79,6 +79,7 @@ class LedgerClient:
             ValueError: impossible quorums or digest type.
             NotEnoughBookiesError: the cluster never had ``write_quorum`` bookies, or fewer than
                 ``ack_quorum`` of them are writable and none came back in time.
+            TlsNeededError, TlsNotOfferedError: this client and a bookie can never talk.
             LedgerExistsError: ``ledger_id`` is taken.
             LedgerDeletedError: ``ledger_id`` is that of a ledger that was deleted.
         """
@@ -102,6 +103,7 @@ class LedgerClient:
             password=password,
             custom_metadata=dict(sorted(with_held_mark(custom_metadata or {}, first.held).items())),
         )
+        self.cluster.connections.require_agreement(first.members)
         # Making the clients first: if one cannot be made, no ledger is left behind.
         for bookie_id in first.members:
             self.cluster.client(bookie_id)

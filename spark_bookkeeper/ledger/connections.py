@@ -77,18 +77,24 @@ class Connections:
             TlsNeededError, TlsNotOfferedError: one of them and this client can never talk.
         """
         await self._look_up(bookie_ids)
+        self.require_agreement(bookie_ids)
+
+    def require_agreement(self, bookie_ids: tuple[str, ...]) -> None:
+        """Say it rather than try in vain, where a bookie and this client can never talk.
+
+        Raises: TlsNeededError, TlsNotOfferedError.
+        """
+        connection = self._settings.connection
         for bookie_id in bookie_ids:
             endpoint = self._endpoints.get(bookie_id)
-            if endpoint is not None:
-                self._require_agreement(bookie_id, endpoint)
-
-    def _require_agreement(self, bookie_id: str, endpoint: Endpoint) -> None:
-        """Say it rather than try in vain, where a bookie and this client can never talk."""
-        connection = self._settings.connection
-        if endpoint.has_tls and connection.tls_files is None and endpoint.protocol != BOOKIE_RPC:
-            raise TlsNeededError(bookie_id, endpoint.address)
-        if not endpoint.has_tls and connection.tls_files_towards(endpoint) is not None:
-            raise TlsNotOfferedError(bookie_id, endpoint.address)
+            if endpoint is None:
+                continue
+            # Of Apache's protocol nobody can tell whether clear text is taken, too.
+            is_needed = endpoint.has_tls and endpoint.protocol != BOOKIE_RPC
+            if is_needed and connection.tls_files is None:
+                raise TlsNeededError(bookie_id, endpoint.address)
+            if not endpoint.has_tls and connection.tls_files_towards(endpoint) is not None:
+                raise TlsNotOfferedError(bookie_id, endpoint.address)
 
     async def _look_up(self, bookie_ids: tuple[str, ...]) -> None:
         unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in self._endpoints]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK
@@ -27,12 +30,15 @@ class LocalAutoRecovery(LocalProcess):
         metadata_service_uri: str,
         http_port: int,
         lost_bookie_delay_ms: int,
+        settings: Mapping[str, Any],
     ) -> None:
+        """``settings`` are the bookies'; of these it has those that are for every process."""
         log_path = directory / "autorecovery.log"
         super().__init__("auto-recovery", log_path, STOP_TIMEOUT_S, guard.popen)
         self._metadata_service_uri = metadata_service_uri
         self._http_port = http_port
         self._lost_bookie_delay_ms = lost_bookie_delay_ms
+        self._shared = {name: settings[name] for name in TLS_VARIABLES if name in settings}
         self.http_address = f"http://{LOOPBACK}:{http_port}"
         """Where it shows metrics and health."""
 
@@ -44,4 +50,5 @@ class LocalAutoRecovery(LocalProcess):
         command += ["--metadata-service-uri", self._metadata_service_uri]
         command += ["--lost-bookie-delay-ms", str(self._lost_bookie_delay_ms)]
         command += ["--http-port", str(self._http_port)]
-        self._spawn(command, env=child_environment())
+        variables = {TLS_VARIABLES[name]: str(value) for name, value in self._shared.items()}
+        self._spawn(command, env={**child_environment(), **variables})

@@ -160,6 +160,7 @@ class LocalCluster:
                 metadata_service_uri=self.metadata_service_uri,
                 http_port=free_port(self._ports_taken),
                 lost_bookie_delay_ms=lost_bookie_delay_ms,
+                settings=self._bookie_settings,
             )
         self._auto_recovery.start()
         return self._auto_recovery

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import trustme
 
@@ -43,7 +44,7 @@ class Authority:
         return TlsFiles(str(self.trust_path))
 
 
-def settings_of(files: TlsFiles) -> dict[str, str]:
+def settings_of(files: TlsFiles) -> dict[str, Any]:
     """The same as settings, by name."""
     return {
         "tls_trust_path": files.trust_path,

@@ -65,6 +65,11 @@ class Ports:
             return self.rpc_address
         return self.socket_address if make_client is over_tcp else self.grpc_address
 
+    async def stop_connections(self) -> None:
+        """End those of sockets, at once; new ones are taken."""
+        for acceptor in self.acceptors:
+            await acceptor.stop()
+
     async def stop(self) -> None:
         """End every connection, at once."""
         await self.grpc.stop(0)

@@ -1,0 +1,311 @@
+"""A bookie with TLS, over every carrier: who may do what, what is refused in clear, and certificates that are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bookie_server.bookie import Bookie
+from bookie_server.client.connecting import connect_to
+from bookie_server.client.interface import BookieClient
+from bookie_server.client.settings import AUTO, RPC_V2, RPC_V3, ConnectionSettings
+from bookie_server.serving import acceptor
+from bookie_server.serving.rpc import service as rpc_service
+from bookie_server.wire.messages import BookieInfo, ReadRequest, Status
+from bookie_server.wire.rpc import messages, v2, v3
+from bookie_server.wire.rpc.statuses import RpcStatus
+from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET
+from bookkeeper_metadata.foundation.tls import contexts
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
+from tests.doubles.certificates import HOST, SOME_ROLES, Authority, serving_with, settings_of
+from tests.doubles.records import encoded_section, write
+from tests.doubles.rpc_peers import RpcPeer
+from tests.doubles.serving import Ports, serving_all
+from tests.doubles.storage import running_bookie
+from tests.doubles.waits import until, until_read
+from tests.patience import seconds
+
+pytestmark = pytest.mark.integration
+
+LEDGER = 7
+SETTINGS = ConnectionSettings(
+    read_timeout_ms=20_000, add_timeout_ms=20_000, reconnect_timeout_ms=20_000
+)
+IMPATIENT = ConnectionSettings(
+    read_timeout_ms=500, add_timeout_ms=500, reconnect_timeout_ms=100, tls_only=True
+)
+CARRIERS = {
+    "grpc": (GRPC, AUTO),
+    "sockets": (SOCKET, AUTO),
+    "rpc-v2": (BOOKIE_RPC, RPC_V2),
+    "rpc-v3": (BOOKIE_RPC, RPC_V3),
+}
+each_carrier = pytest.mark.parametrize("carrier", list(CARRIERS))
+
+
+@dataclass
+class Secured:
+    """A bookie behind TLS, and its clients."""
+
+    bookie: Bookie
+    ports: Ports
+    authority: Authority
+    clients: list[BookieClient] = field(default_factory=list)
+    peers: list[RpcPeer] = field(default_factory=list)
+
+    def client(
+        self, carrier: str, files: TlsFiles | None, settings: ConnectionSettings = SETTINGS
+    ) -> BookieClient:
+        """``None``: it talks in clear."""
+        protocol, bookie_protocol = CARRIERS[carrier]
+        named = settings_of(files) if files is not None else {}
+        client = connect_to(
+            "b:1",
+            self.ports.endpoint(protocol),
+            replace(settings, **named),
+            bookie_protocol=bookie_protocol,
+        )
+        self.clients.append(client)
+        return client
+
+    async def peer(self) -> RpcPeer:
+        """A connection of Apache's protocol that has said nothing."""
+        host, _, port = self.ports.rpc_address.rpartition(":")
+        peer = RpcPeer(*await asyncio.open_connection(host, int(port)))
+        self.peers.append(peer)
+        return peer
+
+
+@asynccontextmanager
+async def serving(place: Path, *, is_only: bool = True) -> AsyncIterator[Secured]:
+    authority = Authority(place / "certificates")
+    tls = serving_with(authority.files("bookie"), is_only=is_only)
+    async with (
+        running_bookie(place) as bookie,
+        serving_all(bookie, BookieInfo("b:1"), place, tls, SOME_ROLES) as ports,
+    ):
+        secured = Secured(bookie, ports, authority)
+        try:
+            yield secured
+        finally:
+            for client in secured.clients:
+                await client.close()
+            for peer in secured.peers:
+                await peer.close()
+                with suppress(OSError):
+                    await peer.writer.wait_closed()
+
+
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
+    async with serving(tmp_path) as secured:
+        yield secured
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name == "bookie_server.audit"]
+
+
+@each_carrier
+async def test_a_client_adds_and_reads_and_is_not_told_what_a_bookie_holds(
+    carrier: str, secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = secured.client(carrier, secured.authority.files("task"))
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.OK
+    reply = await client.read(ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=0))
+    assert bytes(reply.runs[0].record(0)).endswith(b"secret")
+    listed = await client.list_page(LEDGER, 0)
+    assert listed.status in (Status.UNREACHABLE, Status.UNAUTHORIZED)
+    assert not listed.held
+    (line,) = audited(caplog)
+    assert "name='task' request=LIST_ENTRIES" in line
+
+
+@each_carrier
+@pytest.mark.parametrize("name", ["bookie", "admin"])
+async def test_bookies_and_operators_are_told(carrier: str, name: str, secured: Secured) -> None:
+    client = secured.client(carrier, secured.authority.files(name))
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.OK
+    listed = await client.list_page(LEDGER, 0)
+    assert [(each.first_entry, each.last_entry) for each in listed.held] == [(0, 0)]
+
+
+@each_carrier
+async def test_a_name_without_a_role_is_refused_everything(
+    carrier: str, secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = secured.client(carrier, secured.authority.files("nobody"), IMPATIENT)
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.UNREACHABLE
+    reply = await client.read(ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=0))
+    assert [each.status for each in reply.missing] == [Status.UNREACHABLE]
+    assert await client.info() is None
+    assert LEDGER not in secured.bookie.storage.contents.ledgers
+    assert audited(caplog)
+    assert all("name='nobody'" in line for line in audited(caplog))
+
+
+@each_carrier
+@pytest.mark.parametrize("who", ["in clear", "without a certificate", "of a stranger"])
+async def test_who_is_not_vouched_for_is_refused_everything(
+    carrier: str, who: str, secured: Secured, tmp_path: Path
+) -> None:
+    files = None
+    if who == "without a certificate":
+        files = secured.authority.trust_only
+    elif who == "of a stranger":
+        unknown = Authority(tmp_path / "stranger").files("admin")
+        files = replace(unknown, trust_path=str(secured.authority.trust_path))
+    client = secured.client(carrier, files, IMPATIENT)
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.UNREACHABLE
+    assert await client.info() is None
+    assert LEDGER not in secured.bookie.storage.contents.ledgers
+
+
+@each_carrier
+async def test_a_bookie_that_is_not_vouched_for_hears_nothing(
+    carrier: str, secured: Secured, tmp_path: Path
+) -> None:
+    """Whoever has taken its address must not be told a ledger's password, nor its entries."""
+    client = secured.client(carrier, Authority(tmp_path / "other").files("task"), IMPATIENT)
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.UNREACHABLE
+    assert LEDGER not in secured.bookie.storage.contents.ledgers
+
+
+START_TLS = b"".join(v3.encode_request(1, messages.StartTls()))
+INFO = b"".join(v3.encode_request(2, messages.GetInfo(1)))
+
+
+async def test_apaches_protocol_in_clear_is_told_that_it_may_not(secured: Secured) -> None:
+    peer = await secured.peer()
+    answer = await peer.ask(INFO)
+    assert answer is not None
+    assert v3.parse_answer(memoryview(answer)[4:]).status is RpcStatus.EUA
+    assert await peer.receive() is None
+
+
+async def test_version_2_in_clear_is_ended(secured: Secured) -> None:
+    peer = await secured.peer()
+    frame = b"".join(v2.encode_request(messages.ReadEntry(LEDGER, 0)))
+    assert await peer.ask(frame) is None
+
+
+@pytest.mark.parametrize("behind", [INFO, b"\x16\x03\x01", b"x"])
+async def test_what_was_said_in_clear_behind_start_tls_is_never_heard(
+    behind: bytes, secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody between the two may add requests to the client's START_TLS; over TLS they would be the client's."""
+    monkeypatch.setattr(rpc_service, "HANDSHAKE_WITHIN_S", 0.5)
+    peer = await secured.peer()
+    await peer.send(START_TLS + behind)
+    answer = await peer.receive()
+    assert answer is not None
+    assert v3.parse_answer(memoryview(answer)[4:]).status is RpcStatus.EOK
+    files = secured.authority.files("admin")
+    context = contexts.Tls(files).client_context()
+
+    async def go_on() -> None:
+        await peer.writer.start_tls(context, server_hostname=HOST)
+        peer.writer.write(INFO)
+        await peer.reader.readexactly(1)
+
+    with pytest.raises((OSError, EOFError, TimeoutError)):
+        await asyncio.wait_for(go_on(), seconds(20))
+    assert not secured.ports.service.memory.budget.used_bytes
+
+
+@pytest.mark.parametrize("frame", [INFO, b"".join(v2.encode_request(messages.ReadEntry(7, 0)))])
+async def test_while_a_cluster_is_changed_over_clear_text_is_taken(
+    frame: bytes, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, is_only=False) as secured:
+        peer = await secured.peer()
+        assert await peer.ask(frame)
+        # In parts, as it may come.
+        for byte in frame:
+            await peer.send(bytes([byte]))
+        assert await peer.receive()
+        client = secured.client("rpc-v3", secured.authority.files("task"))
+        assert await client.info()
+        clear = secured.client("rpc-v2", None, replace(SETTINGS, tls_only=False))
+        assert await write(clear, encoded_section([b"secret" * 200], 0)) is Status.OK
+
+
+@pytest.mark.parametrize("protocol", [SOCKET, BOOKIE_RPC])
+@pytest.mark.parametrize("said", [b"", START_TLS[:7], START_TLS])
+async def test_who_does_not_come_to_terms_is_sent_away(
+    protocol: str, said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (acceptor, rpc_service):
+        monkeypatch.setattr(module, "HANDSHAKE_WITHIN_S", 0.2)
+    async with serving(tmp_path) as secured:
+        endpoint = secured.ports.endpoint(protocol)
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        writer.write(said)
+        with suppress(ConnectionError):
+            async with asyncio.timeout(seconds(20)):
+                while await reader.read(1_000):
+                    pass
+        writer.close()
+
+
+@each_carrier
+async def test_replaced_certificates_are_used_without_a_restart(
+    carrier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "_LOOK_AGAIN_S", 0.0)
+    async with serving(tmp_path) as secured:
+        await _is_answered(secured, carrier, secured.authority.files("task"))
+        # Everybody is vouched for by somebody else from now on.
+        renewed = Authority(secured.authority.place)
+        for name in ("bookie", "task"):
+            renewed.files(name)
+        await _is_answered(secured, carrier, renewed.files("admin"))
+        # The former connection goes on until it ends; a new one of the same client has the new certificate.
+        first = secured.clients[0]
+        await secured.ports.stop_connections()
+        assert await until_read(first.info, lambda info: info is not None)
+
+
+async def _is_answered(secured: Secured, carrier: str, files: TlsFiles) -> None:
+    assert await secured.client(carrier, files).info()
+
+
+async def test_files_that_do_not_fit_together_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(contexts, "_LOOK_AGAIN_S", 0.0)
+    caplog.set_level(logging.INFO)
+    async with serving(tmp_path) as secured:
+        task = secured.authority.files("task")
+        certificate = secured.authority.place / "bookie.pem"
+        key = secured.authority.place / "bookie.key"
+        old = certificate.read_bytes(), key.read_bytes()
+        secured.authority.files("bookie")
+        new = certificate.read_bytes(), key.read_bytes()
+        certificate.write_bytes(new[0])
+        key.write_bytes(old[1])
+        await _is_answered(secured, "sockets", task)
+        assert any("are not used" in each.getMessage() for each in caplog.records)
+        key.write_bytes(new[1])
+        os.utime(key, ns=(1, 1))
+        await _is_answered(secured, "sockets", task)
+        assert any("are used from now on" in each.getMessage() for each in caplog.records)
+        served = ssl.get_server_certificate  # what a stranger sees, too
+        host, _, port = secured.ports.socket_address.rpartition(":")
+        shown = await asyncio.to_thread(served, (host, int(port)))
+        assert ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(new[0].decode())
+
+
+async def test_where_nobody_connects_nothing_is_left(secured: Secured) -> None:
+    client = secured.client("sockets", secured.authority.files("task"))
+    assert await client.info()
+    await client.close()
+    await until(lambda: not secured.ports.service.bookie.reads_in_progress.used_bytes)
