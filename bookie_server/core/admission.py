@@ -34,7 +34,7 @@ from bookie_server.core.records import (
 )
 from bookie_server.core.same_entries import conflicts_with_any, digest_size_of, without_ids_of
 from bookie_server.core.space import Mode
-from bookie_server.wire.digest import keyless_digest, size_of
+from bookie_server.wire.digest import keyless_digest, same_key, size_of
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
     RECORD_OVERHEAD,
@@ -325,10 +325,10 @@ class Admission:
         # A key is bound from its admission on, not only once it is durable.
         state = self._unsettled.get(ledger_id)
         bound = state.master_key if state is not None else None
-        if bound is None:
-            handle = self._durable.ledgers.get(ledger_id)
-            bound = handle.master_key if handle is not None else None
-        return Status.UNAUTHORIZED if bound is not None and bound != master_key else None
+        if bound is None and (handle := self._durable.ledgers.get(ledger_id)) is not None:
+            bound = handle.master_key
+        is_another = bound is not None and not same_key(bound, master_key)
+        return Status.UNAUTHORIZED if is_another else None
 
     def _is_being_deleted(self, ledger_id: int) -> bool:
         return any(

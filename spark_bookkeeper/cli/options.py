@@ -93,14 +93,48 @@ def row_place(value: str) -> int | str:
     return int(value)
 
 
-password_option = click.option(
-    "--password",
-    envvar="BOOKKEEPER_PASSWORD",
-    default="",
-    callback=lambda _context, _parameter, value: value.encode(),
-    help="The ledger's password.  [env: BOOKKEEPER_PASSWORD; default: empty]",
-)
-"""``--password``, as parameter ``password`` of bytes."""
+def _read_password(context: click.Context, _: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    from bookkeeper_metadata.foundation.secret_file import read_secret
+
+    try:
+        context.meta[_PASSWORD] = read_secret(path)
+    except OSError as error:
+        raise click.UsageError(f"--password-file: {error.strerror}; {path=}") from error
+
+
+def _password(context: click.Context, _: click.Parameter, value: str) -> bytes:
+    if _PASSWORD not in context.meta:
+        return value.encode(errors="surrogateescape")
+    if value:
+        raise click.UsageError("a password and a file with one exclude each other")
+    read: bytes = context.meta[_PASSWORD]
+    return read
+
+
+_PASSWORD = "spark_bookkeeper.password"
+
+
+def password_option(command: Function) -> Function:
+    """``--password`` and ``--password-file``, as parameter ``password`` of bytes."""
+    command = click.option(
+        "--password-file",
+        envvar="BOOKKEEPER_PASSWORD_FILE",
+        metavar="PATH",
+        expose_value=False,
+        is_eager=True,  # before the next asks for what it read
+        callback=_read_password,
+        help="File with it, in its first line, which other users of this machine cannot see.  "
+        "[env: BOOKKEEPER_PASSWORD_FILE]",
+    )(command)
+    return click.option(
+        "--password",
+        envvar="BOOKKEEPER_PASSWORD",
+        default="",
+        callback=_password,
+        help="The ledger's password.  [env: BOOKKEEPER_PASSWORD; default: empty]",
+    )(command)
 
 
 def open_client(uri: str) -> BookKeeper:

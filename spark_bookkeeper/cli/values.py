@@ -50,3 +50,8 @@ def _parsed(parse: Callable[[str], int], value: str) -> int:
         return found
     except ValueError as error:
         raise click.BadParameter(f"{value!r} {error}.") from error
+
+
+def as_option(password: bytes) -> str:
+    """A password as the data source's option takes it, whatever its bytes are."""
+    return password.decode(errors="surrogateescape")

@@ -165,6 +165,25 @@ class TestWithACluster:
 
         assert err.startswith("BK_UNAUTHORIZED: ")
 
+    def test_a_password_may_be_in_a_file(self, bookkeeper: CommandLine, tmp_path: Path) -> None:
+        file = tmp_path / "password"
+        # Anything but a line's end may be in one.
+        file.write_bytes(b"s\xe9cret \nnot this line\n")
+        given = "--password-file", file
+        bookkeeper("ledgers", "create", "--ledger-id", 4714, *given)
+        with BookKeeper(bookkeeper.uri) as client:
+            client.open_ledger(4714, password=b"s\xe9cret ", recovery=True).close()
+        bookkeeper("ledgers", "read", 4714, *given)
+
+        both = bookkeeper.refused("ledgers", "read", 4714, *given, "--password", "x", code=2)
+        assert "exclude each other" in both
+        missing = bookkeeper.refused("ledgers", "read", 4714, "--password-file", "/no/file", code=2)
+        assert "/no/file" in missing
+
+        bookkeeper("logs", "append", "behind-a-password", *given, stdin=b"one\n")
+        assert bookkeeper.lines("logs", "read", "behind-a-password", *given)
+        assert "BK_UNAUTHORIZED" in bookkeeper.refused("logs", "read", "behind-a-password")
+
     def test_debug_adds_the_traceback(self, bookkeeper: CommandLine) -> None:
         err = bookkeeper.refused("ledgers", "show", 999, "--debug")
 

@@ -100,7 +100,7 @@ def show(log: str, uri: str, as_json: bool) -> None:
 @options.row_option("--first-row", default="earliest")
 @options.row_option("--end-row", default="latest", help="The first row left out, as --first-row.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
-@click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
+@options.password_option
 @options.uri_option
 @options.debug_option
 def read(log: str, *, uri: str, first_row: int | str, end_row: int | str, **wanted: Any) -> None:
@@ -198,7 +198,7 @@ def delete(log: str, is_sure: bool, uri: str) -> None:
 def _tail_table(uri: str, log: str, start: int | str, wanted: dict[str, Any]) -> None:
     from spark_bookkeeper.cli.logs.rows import LogTable
 
-    table = LogTable(uri, log, wanted["password"].decode())
+    table = LogTable(uri, log, wanted["password"])
     for row in islice(table.tail(start, wanted["timeout"]), wanted["limit"]):
         click.echo(row)
         sys.stdout.flush()

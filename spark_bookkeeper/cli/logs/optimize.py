@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from spark_bookkeeper.cli.logs.retention import deleted_ledger_retention_option
-from spark_bookkeeper.cli.options import cluster_options
+from spark_bookkeeper.cli.options import cluster_options, password_option
 from spark_bookkeeper.cli.output import print_result
-from spark_bookkeeper.cli.values import size
+from spark_bookkeeper.cli.values import as_option, size
 
 if TYPE_CHECKING:
     from spark_bookkeeper.datasource.optimize.run import OptimizeReport
@@ -50,12 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be rewritten.")
 @deleted_ledger_retention_option
-@click.option(
-    "--password",
-    default="",
-    envvar="BOOKKEEPER_PASSWORD",
-    help="Of the log's ledgers; or in the environment as BOOKKEEPER_PASSWORD.",
-)
+@password_option
 @cluster_options
 def optimize(
     log: str,
@@ -66,7 +61,7 @@ def optimize(
     bytes_per_second: int | None,
     dry_run: bool,
     deleted_ledger_retention_ms: int | None,
-    password: str,
+    password: bytes,
     uri: str,
     as_json: bool,
 ) -> int:
@@ -82,7 +77,7 @@ def optimize(
     from spark_bookkeeper.datasource.session import open_session
     from spark_bookkeeper.log.rules.grouping import GroupLimits
 
-    given = {"log": log, "metadataServiceUri": uri, "password": password}
+    given = {"log": log, "metadataServiceUri": uri, "password": as_option(password)}
     options = parse_write_options(given, os.environ)
     if deleted_ledger_retention_ms is not None:
         options = replace(options, deleted_ledger_retention_ms=deleted_ledger_retention_ms)

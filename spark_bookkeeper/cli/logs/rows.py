@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.admin.text import printable
+from spark_bookkeeper.cli.values import as_option
 from spark_bookkeeper.datasource.source import BookKeeperSource
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ ROWS_AT_ONCE = 1_000
 class LogTable:
     """One log's committed rows."""
 
-    def __init__(self, uri: str, log: str, password: str) -> None:
+    def __init__(self, uri: str, log: str, password: bytes) -> None:
         """Raises NoSuchLogError."""
         self._uri = uri
         self._log = log
@@ -35,7 +36,7 @@ class LogTable:
         options["startingOffsets"] = self._offset(first_row)
         options["endingOffsets"] = self._offset(end_row)
         if self._password:
-            options["password"] = self._password
+            options["password"] = as_option(self._password)
         source = BookKeeperSource({key.lower(): value for key, value in options.items()})
         reader = source.reader(source.schema())
         for partition in reader.partitions():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from bookkeeper_metadata.foundation.secret_file import read_secret
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
 from spark_bookkeeper.log.format.epoch import APP_ID_BYTES_MAX
@@ -44,10 +45,10 @@ class TargetOptions:
             OptionsError: ``passwordFile`` cannot be read here.
         """
         if self.password_file is None:
-            return self.password.encode()
+            # As the command line makes text of a password that is none.
+            return self.password.encode(errors="surrogateescape")
         try:
-            with open(self.password_file, "rb") as file:
-                return file.readline().rstrip(b"\r\n")
+            return read_secret(self.password_file)
         except OSError as error:
             raise OptionsError(
                 (f"option passwordFile: {error.strerror}; file={self.password_file}",)
