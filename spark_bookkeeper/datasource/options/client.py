@@ -18,23 +18,30 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
     Raises:
         OptionsError: a name is no setting, or a value none that one takes.
     """
-    found, defects = ClientSettings(), []
-    inner = {spec.name for spec in fields(found.connection)}
-    names = sorted({spec.name for spec in fields(found)} - {"connection"} | inner)
+    default, defects = ClientSettings(), []
+    of_connection = {spec.name for spec in fields(default.connection)}
+    names = sorted({spec.name for spec in fields(default)} - {"connection"} | of_connection)
     known = {name.replace("_", ""): name for name in names}
+    own: dict[str, Any] = {}
+    inner: dict[str, Any] = {}
     for key, value in given:
         name = known.get(key.replace("_", "").lower())
         if name is None:
             defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {', '.join(names)}")
             continue
+        is_inner = name in of_connection
         try:
-            default = getattr(found.connection if name in inner else found, name)
-            changed: dict[str, Any] = {name: _read(value, default)}
-            if name in inner:
-                changed = {"connection": replace(found.connection, **changed)}
-            found = replace(found, **changed)
+            read = _read(value, getattr(default.connection if is_inner else default, name))
         except ValueError as error:
             defects.append(f"option {CLIENT_PREFIX}{key}: {error}")
+        else:
+            (inner if is_inner else own)[name] = read
+    # All at once: some make sense only beside others.
+    try:
+        connection = replace(default.connection, **inner)
+        found = replace(default, connection=connection, **own)
+    except ValueError as error:
+        raise OptionsError((*defects, f"options {CLIENT_PREFIX}*: {error}")) from error
     if defects:
         raise OptionsError(tuple(defects))
     return found

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 from scripts.generate_documents import option_table
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, as_source_error
+from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.parse import (
     KAFKA_HABITS,
     parse_read_options,
@@ -231,3 +234,19 @@ def test_how_a_write_bears_the_loss_of_bookies_reaches_its_client(
     assert (asked_for.min_write_quorum, asked_for.bookie_wait_timeout_ms) == (3, 300_000)
     assert asked_for.reads_in_flight == 8
     assert default == ClientSettings()
+
+
+def test_settings_that_make_sense_together_only_may_come_in_any_order() -> None:
+    paths = {"trust": "/t.pem", "certificate": "/c.pem", "key": "/k.pem"}
+    given = {f"bookkeeper.client.tls{name}path": path for name, path in paths.items()}
+    for order in permutations(given.items()):
+        connection = client_settings(
+            (key.rpartition(".")[2], value) for key, value in order
+        ).connection
+        assert connection.tls_files == TlsFiles("/t.pem", "/c.pem", "/k.pem")
+    assert not client_settings([("tlsOnly", "false")]).connection.tls_only
+
+    with pytest.raises(OptionsError, match="tls_key_path needs tls_certificate_path"):
+        client_settings([("tlskeypath", "/k.pem"), ("tlstrustpath", "/t.pem")])
+    with pytest.raises(OptionsError, match="tlsonly: must be true or false"):
+        client_settings([("tlsonly", "no")])
