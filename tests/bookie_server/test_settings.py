@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from bookie_server.settings import BookieSettings, bookie_settings_table, load_bookie_settings
+from bookkeeper_metadata.foundation.settings_sources import SettingsTable
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
+from spark_bookkeeper.replication.settings import auto_recovery_settings_table
 
 DIRECTORIES = {"journal_directories": "/j", "ledger_directories": "/l"}
 
@@ -50,6 +53,40 @@ def test_a_host_beyond_loopback_needs_insecure(host: str) -> None:
         BookieSettings(host=host)
 
     assert BookieSettings(host=host, insecure=True).host == host
+
+
+SECURED: dict[str, Any] = {"tls_trust_path": "/t.pem", "tls_certificate_path": "/c.pem"}
+
+
+def test_a_host_beyond_loopback_may_do_with_certificates_on_both_sides() -> None:
+    assert BookieSettings(host="10.1.2.3", http_host="10.1.2.3", **SECURED).host == "10.1.2.3"
+    with pytest.raises(ValueError, match=r"BK_INSECURE.*tls_client_authentication.*; host=10"):
+        BookieSettings(host="10.1.2.3", tls_client_authentication=False, **SECURED)
+    with pytest.raises(ValueError, match=r"BK_INSECURE.*tls_certificate_path.*http_host=10"):
+        BookieSettings(http_host="10.1.2.3", tls_trust_path="/t.pem")
+
+
+def test_roles_need_certificates_of_clients() -> None:
+    with pytest.raises(ValueError, match="tls_admin_names needs certificates"):
+        BookieSettings(tls_admin_names=("operator",))
+    with pytest.raises(ValueError, match="tls_client_names needs certificates"):
+        BookieSettings(tls_client_names=("a",), tls_client_authentication=False, **SECURED)
+
+
+def test_what_it_is_told_of_tls_a_bookie_uses_towards_others_as_well() -> None:
+    settings = BookieSettings(**SECURED, tls_key_path="/k.pem", tls_only=False)
+    assert settings.connection.tls_files == TlsFiles("/t.pem", "/c.pem", "/k.pem")
+    assert not settings.connection.tls_only
+    assert settings.tls_of_http == settings.tls_files
+    assert BookieSettings(tls_trust_path="/t.pem").tls_of_http is None
+
+
+def test_the_variables_of_tls_are_the_same_for_every_process() -> None:
+    environment = {"BOOKKEEPER_TLS_TRUST_PATH": "/t.pem", "BOOKKEEPER_TLS_ONLY": "false"}
+    tables: list[SettingsTable[Any]] = [bookie_settings_table(), auto_recovery_settings_table()]
+    for table in tables:
+        settings = table.load(environment=environment, flags={})
+        assert (settings.tls_trust_path, settings.tls_only) == ("/t.pem", False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from bookie_server.settings import BookieSettings
 from spark_bookkeeper.cli.processes import companion
+from spark_bookkeeper.cli.processes.autorecovery import autorecovery
 from spark_bookkeeper.cli.processes.companion import Companion, auto_recovery_beside
 from spark_bookkeeper.local.environment import child_environment
 from tests.integration.processes import eventually
@@ -77,7 +81,14 @@ def test_one_that_cannot_be_started_is_tried_again(
         assert eventually(lambda: caplog.text.count("cannot be started yet. detail=") > 1, 20)
 
 
-def beside(file: Path, lines: str) -> list[str]:
+TLS: dict[str, Any] = {
+    "tls_trust_path": "/t.pem",
+    "tls_certificate_path": "/bookie.pem",
+    "tls_only": False,
+}
+
+
+def beside(file: Path, lines: str, more: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
     """The command line of auto-recovery beside a bookie, whose own settings these are."""
     file.write_text(lines)
     command = auto_recovery_beside(
@@ -87,6 +98,7 @@ def beside(file: Path, lines: str) -> list[str]:
             log_level="warning",
             autorecovery=True,
             autorecovery_config=str(file),
+            **more,
         )
     )
     assert command is not None
@@ -103,6 +115,26 @@ def test_its_own_settings_may_say_what_the_bookies_do(
 
     assert command[command.index("--bookie") + 1] == "b1"
     assert caplog.text == ""
+
+
+def test_it_has_the_bookies_files_of_tls_unless_it_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command(lines: str) -> list[str]:
+        return beside(tmp_path / "own.toml", lines, TLS)
+
+    own = command("")
+    assert own[own.index("--tls-trust-path") + 1] == "/t.pem"
+    assert own[own.index("--tls-certificate-path") + 1] == "/bookie.pem"
+    assert "--tls-key-path" not in own
+    assert "--no-tls-only" in own
+    other = command('tls_certificate_path = "/healer.pem"\ntls_trust_path = "/t2.pem"\n')
+    assert "--tls-certificate-path" not in other
+    assert "--tls-trust-path" not in other
+    assert "--no-tls-only" in other
+    for settings in (own, other):
+        context = autorecovery.make_context("autorecovery", settings[4:])
+        assert context.params["tls_only"] is False
 
 
 @pytest.mark.parametrize(

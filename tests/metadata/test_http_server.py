@@ -9,12 +9,14 @@ import http.client
 import json
 import socket
 import socketserver
+import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -30,6 +32,8 @@ from bookkeeper_metadata.foundation.http_server import (
     metrics_route,
 )
 from bookkeeper_metadata.foundation.listening import PortUnavailableError
+from bookkeeper_metadata.foundation.tls.contexts import Tls
+from tests.doubles.certificates import Authority
 from tests.patience import Deadline
 
 HOST = "127.0.0.1"
@@ -68,6 +72,41 @@ def test_a_route_answers_whatever_is_asked_behind_it(server: HttpServer) -> None
         status, body = get(server, path)
         assert status == HTTPStatus.OK
         assert json.loads(body) == {"b": 1}
+
+
+def test_over_tls_nothing_is_said_in_clear(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = Tls(authority.files("bookie"))
+    running = HttpServer(HOST, 0, {"/a": lambda _: json_answer({"b": 1})}, tls=tls)
+    try:
+        context = ssl.create_default_context(cafile=str(authority.trust_path))
+        address = f"https://{HOST}:{running.port}/a"
+        # Whoever says nothing keeps nobody waiting.
+        with (
+            socket.create_connection((HOST, running.port)),
+            urllib.request.urlopen(address, timeout=30, context=context) as answer,
+        ):
+            assert json.loads(answer.read()) == {"b": 1}
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            get(running, "/a")
+        strangers = ssl.create_default_context()
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(address, timeout=30, context=strangers)
+    finally:
+        running.close()
+
+
+def test_who_does_not_come_to_terms_over_tls_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "_CONNECTION_S_MAX", 0.2)
+    tls = Tls(Authority(tmp_path).files("bookie"))
+    running = HttpServer(HOST, 0, {}, tls=tls)
+    try:
+        with socket.create_connection((HOST, running.port), timeout=30) as silent:
+            assert silent.recv(1) == b""
+    finally:
+        running.close()
 
 
 def test_a_head_has_no_body(server: HttpServer) -> None:

@@ -1,0 +1,157 @@
+"""TLS of a process: what its files must be, and that they may be replaced under it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from bookkeeper_metadata.foundation.tls import contexts
+from bookkeeper_metadata.foundation.tls.contexts import Tls, TlsFilesError, tls_of
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles, TlsSettings
+from tests.doubles.certificates import HOST, Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+def agree(client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
+    """What a client and a server come to in memory: the version, or nothing yet; raises ``SSLError``."""
+    pipes = [ssl.MemoryBIO() for _ in range(4)]
+    one = client.wrap_bio(pipes[0], pipes[1], server_hostname=HOST)
+    other = server.wrap_bio(pipes[2], pipes[3], server_side=True)
+    for _ in range(4):
+        for end in (one, other):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+        pipes[2].write(pipes[1].read())
+        pipes[0].write(pipes[3].read())
+    return other.version()
+
+
+def test_both_ends_of_one_authority_agree(authority: Authority) -> None:
+    task, bookie = Tls(authority.files("task")), Tls(authority.files("bookie"))
+    server = bookie.server_context(wants_certificate=True)
+    assert agree(task.client_context(), server) == "TLSv1.3"
+    old = Tls(authority.files("task")).client_context()
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert agree(old, server) == "TLSv1.2"
+
+
+def test_nothing_below_version_1_2_is_spoken(authority: Authority) -> None:
+    tls = Tls(authority.files("both"))
+    for context in (tls.client_context(), tls.server_context(wants_certificate=False)):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert tls.client_context().check_hostname
+    assert tls.client_context().verify_mode is ssl.CERT_REQUIRED
+    assert tls.server_context(wants_certificate=True).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_certificate_that_has_expired_is_none(authority: Authority) -> None:
+    past = datetime(2020, 1, 2, tzinfo=UTC)
+    server = Tls(authority.files("late", expires_at=past)).server_context(wants_certificate=False)
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        agree(Tls(authority.trust_only).client_context(), server)
+
+
+def test_a_certificate_and_its_key_may_share_a_file(authority: Authority) -> None:
+    apart = authority.files("task")
+    both = authority.place / "both.pem"
+    both.write_bytes(Path(apart.key_path).read_bytes() + Path(apart.certificate_path).read_bytes())
+    together = Tls(TlsFiles(apart.trust_path, str(both)))
+    assert together.pem().key == together.pem().certificate == both.read_bytes()
+    assert agree(Tls(apart).client_context(), together.server_context(wants_certificate=True))
+
+
+@pytest.mark.parametrize("which", ["trust_path", "certificate_path", "key_path"])
+@pytest.mark.parametrize("how", ["missing", "empty", "garbage", "a folder"])
+def test_a_file_that_is_not_what_it_should_be_is_named(
+    which: str, how: str, authority: Authority
+) -> None:
+    files = authority.files("task")
+    bad = authority.place / "bad"
+    if how == "a folder":
+        bad.mkdir()
+    elif how != "missing":
+        bad.write_bytes(b"" if how == "empty" else b"\x00not PEM\n" * 10)
+    with pytest.raises(TlsFilesError, match="bad"):
+        Tls(replace(files, **{which: str(bad)}))
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked(authority: Authority) -> None:
+    files = authority.files("task")
+    key = load_pem_private_key(Path(files.key_path).read_bytes(), None)
+    locked = BestAvailableEncryption(b"passphrase")
+    Path(files.key_path).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    with pytest.raises(TlsFilesError, match="encrypted"):
+        Tls(files)
+
+
+def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    files, other = authority.files("task"), authority.files("other")
+    with pytest.raises(TlsFilesError, match=r"task\.pem.*other\.key"):
+        Tls(replace(files, key_path=other.key_path))
+
+
+def test_who_has_no_certificate_cannot_serve(authority: Authority) -> None:
+    tls = Tls(authority.trust_only)
+    assert tls.pem().certificate is None
+    with pytest.raises(TlsFilesError, match="needs a certificate"):
+        tls.server_context(wants_certificate=False)
+
+
+def test_a_process_has_one_of_each(authority: Authority, tmp_path: Path) -> None:
+    files = authority.files("task")
+    assert tls_of(None) is None
+    assert tls_of(files) is tls_of(replace(files))
+    late = TlsFiles(str(tmp_path / "late.pem"))
+    with pytest.raises(TlsFilesError):
+        tls_of(late)
+    (tmp_path / "late.pem").write_bytes(authority.trust_path.read_bytes())
+    assert tls_of(late) is not None, "a file that was missing may come"
+
+
+def test_files_are_looked_at_no_more_than_once_a_second(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(f"{contexts.__name__}.time.monotonic", lambda: now_s)
+    tls = Tls(authority.files("task"))
+    before = tls.pem()
+    authority.files("task")
+    assert tls.pem() is before
+    now_s += 1.0
+    assert tls.pem().certificate != before.certificate
+    assert tls.generation == 1
+    os.remove(authority.place / "task.pem")
+    now_s += 1.0
+    assert tls.generation == 1
+    assert tls.pem().certificate != before.certificate, "what was loaded stays in force"
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"tls_certificate_path": "/c"}, "tls_trust_path"),
+        ({"tls_trust_path": "/t", "tls_key_path": "/k"}, "tls_certificate_path"),
+    ],
+)
+def test_a_path_without_the_one_that_it_needs_is_refused(
+    given: dict[str, str], missing: str
+) -> None:
+    with pytest.raises(ValueError, match=f"needs {missing}"):
+        TlsSettings(**given)  # type: ignore[arg-type]
