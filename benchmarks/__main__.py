@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``p11``, ``steps`` (P2 runs with P1).
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``p11``, ``steps``, ``tls`` (P2 runs with P1).
 
 ``python -m benchmarks peers`` is a comparison with Apache BookKeeper, ``spark-peers`` one with Delta and Kafka
 through Spark; they have options of their own.
@@ -56,6 +56,12 @@ def p10_optimize(seconds: float) -> list[Figure]:
     return small_batches.p10_optimize(seconds)
 
 
+def tls(seconds: float) -> list[Figure]:
+    from benchmarks import over_tls
+
+    return over_tls.over_tls(seconds)
+
+
 BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p4": p4,
     "p5": p5,
@@ -71,6 +77,7 @@ BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p10-start": p10_start,
     "p11": p11,
     "steps": loop_steps,
+    "tls": tls,
     "p7": p7,
 }
 

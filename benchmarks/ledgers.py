@@ -29,7 +29,9 @@ def cpu_of(cluster: LocalCluster, entries: int, notes: dict[str, float]) -> Iter
     notes["bookie_us"] = max(spent) / entries * 1e6
 
 
-async def _append_many(writer: aio.WriteHandle, payload: bytes, count: int, window: int) -> None:
+async def append_in_batches(
+    writer: aio.WriteHandle, payload: bytes, count: int, window: int
+) -> None:
     """``count`` entries in batches of a tenth of the window, a window in flight."""
     batch = max(1, window // 10)
     pending: deque[asyncio.Task[range]] = deque()
@@ -45,10 +47,10 @@ async def _many(cluster: LocalCluster, size: int, count: int, window: int) -> Fi
     async with aio.BookKeeper(cluster.metadata_service_uri) as bk:
         writer = await bk.create_ledger()
         payload = os.urandom(size)
-        await _append_many(writer, payload, count // 4, window)
+        await append_in_batches(writer, payload, count // 4, window)
         started = time.perf_counter()
         with cpu_of(cluster, count, notes):
-            await _append_many(writer, payload, count, window)
+            await append_in_batches(writer, payload, count, window)
         rate = count / (time.perf_counter() - started)
         await writer.close()
     notes["MB/s"] = rate * size / 1e6
@@ -142,7 +144,7 @@ def p5(seconds: float) -> list[Figure]:
 async def _write_for_reading(uri: str, size: int, total: int) -> int:
     async with aio.BookKeeper(uri) as bk:
         writer = await bk.create_ledger()
-        await _append_many(writer, os.urandom(size), total // size, max(10, (1 << 24) // size))
+        await append_in_batches(writer, os.urandom(size), total // size, max(10, (1 << 24) // size))
         await writer.close()
         return writer.ledger_id
 
