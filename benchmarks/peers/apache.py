@@ -12,7 +12,9 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from benchmarks.peers.artifacts import CLIENT_CLASS, Artifacts
@@ -73,10 +75,11 @@ class ApacheBookie(LocalProcess):
         assert self._process is not None
         return self._process.pid
 
-    def configure(self, uri: str) -> None:
+    def configure(self, uri: str, settings: Mapping[str, str]) -> None:
         """Write its configuration; the cluster is formatted with that of the first."""
         self._directory.mkdir()
         text = _CONFIG.format(uri=uri, port=self._port, directory=self._directory)
+        text += "".join(f"{name}={value}\n" for name, value in settings.items())
         self.config.write_text(text, encoding="utf-8")
 
     def spawn(self) -> None:
@@ -92,9 +95,18 @@ class ApacheBookie(LocalProcess):
 
 
 class ApacheCluster:
-    """Three bookies and a ZooKeeper that live as long as the ``with`` block."""
+    """Three bookies and a ZooKeeper that live as long as the ``with`` block.
 
-    def __init__(self, artifacts: Artifacts, bookies: int = 3) -> None:
+    ``settings`` go into every bookie's configuration, by Apache's names.
+    """
+
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        bookies: int = 3,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._settings = settings
         self._artifacts = artifacts
         self._count = bookies
         self.bookies: list[ApacheBookie] = []
@@ -132,7 +144,7 @@ class ApacheCluster:
         for index in range(self._count):
             directory = self.directory / f"bookie{index}"
             bookie = ApacheBookie(self._guard, self._artifacts, directory, free_port(ports))
-            bookie.configure(self.metadata_service_uri)
+            bookie.configure(self.metadata_service_uri, self._settings)
             self.bookies.append(bookie)
         self._format()
         spawned_ms = int(time.time() * 1000)

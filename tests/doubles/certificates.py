@@ -7,6 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from bookie_server.core.roles import Roles
 from bookie_server.serving.server_tls import ServerTls
@@ -34,7 +40,9 @@ class Authority:
         )
         certificate, key = self.place / f"{name}.pem", self.place / f"{name}.key"
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-        issued.private_key_pem.write_to_path(key)
+        # In the form that Java reads, too.
+        private = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         key.chmod(0o600)
         return TlsFiles(str(self.trust_path), str(certificate), str(key))
 

@@ -43,6 +43,11 @@ public final class InteropClient {
     settings.setUseV2WireProtocol(arguments[1].equals("v2"));
     settings.setBatchReadEnabled(true);
     settings.setExplictLacInterval(Integer.parseInt(arguments[2]));
+    // Further settings by Apache's names, as name=value.
+    for (int index = 3; index < arguments.length; index++) {
+      String[] parts = arguments[index].split("=", 2);
+      settings.setProperty(parts[0], parts[1]);
+    }
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
     try (BookKeeper client = BookKeeper.newBuilder(settings).build()) {
       InteropClient interop = new InteropClient(client);

@@ -15,8 +15,9 @@ from benchmarks.peers.artifacts import (
     cache_directory,
     prepare,
 )
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 from spark_bookkeeper import BookKeeper, LocalCluster
-from tests.interop.java_client import SOURCE, JavaClient
+from tests.interop.java_client import SOURCE, JavaClient, tls_settings
 
 MakeJavaClient = Callable[..., JavaClient]
 
@@ -55,9 +56,12 @@ def java(artifacts: Artifacts, tmp_path: Path) -> Iterator[MakeJavaClient]:
     """Makes Java clients, which end with the test."""
     made: list[JavaClient] = []
 
-    def make(uri: str, version: str, explicit_lac_ms: int = 0) -> JavaClient:
+    def make(
+        uri: str, version: str, explicit_lac_ms: int = 0, files: TlsFiles | None = None
+    ) -> JavaClient:
         log = tmp_path / f"java{len(made)}.log"
-        made.append(JavaClient(artifacts, uri, log, version, explicit_lac_ms))
+        settings = tls_settings(files) if files is not None else {}
+        made.append(JavaClient(artifacts, uri, log, version, explicit_lac_ms, settings))
         return made[-1]
 
     yield make

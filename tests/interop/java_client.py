@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.peers.apache import JAVA_OPTIONS
 from benchmarks.peers.artifacts import Artifacts
 from benchmarks.peers.commands import CommandedClient
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 
 SOURCE = Path(__file__).with_name("InteropClient.java")
 FENCED, UNAUTHORIZED = -101, -102
@@ -18,7 +20,7 @@ FENCED, UNAUTHORIZED = -101, -102
 
 
 class JavaClient(CommandedClient):
-    """Speaks one version of the protocol; ``explicit_lac_ms`` 0: none are sent."""
+    """Speaks one version of the protocol; ``explicit_lac_ms`` 0: none are sent; ``settings`` by Apache's names."""
 
     def __init__(
         self,
@@ -27,8 +29,10 @@ class JavaClient(CommandedClient):
         log_path: Path,
         version: str,
         explicit_lac_ms: int = 0,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        arguments = (uri, version, str(explicit_lac_ms))
+        given = (f"{name}={value}" for name, value in settings.items())
+        arguments = (uri, version, str(explicit_lac_ms), *given)
         command = artifacts.command("InteropClient", *arguments, options=JAVA_OPTIONS)
         super().__init__(f"Apache's client {version}", command, log_path, dict(os.environ))
 
@@ -66,3 +70,18 @@ def sha1_of(sizes: Sequence[int], first: int = 0) -> str:
     for entry_id, size in enumerate(sizes, first):
         digest.update(payload(entry_id, size))
     return digest.hexdigest()
+
+
+def tls_settings(files: TlsFiles) -> dict[str, str]:
+    """Of a client or a bookie of Apache's that has these files."""
+    return {
+        "tlsProvider": "JDK",
+        "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
+        "tlsClientAuthentication": "true",
+        "tlsKeyStoreType": "PEM",
+        "tlsKeyStore": files.key_path,
+        "tlsCertificatePath": files.certificate_path,
+        "tlsTrustStoreType": "PEM",
+        "tlsTrustStore": files.trust_path,
+        "hostnameVerificationEnabled": "true",
+    }
