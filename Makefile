@@ -127,9 +127,11 @@ notebooks: bootstrap ## Runs examples/*.ipynb from clean, in place; fails if a r
 	@$(BIN)/python -W ignore -m scripts.run_notebooks
 
 .PHONY: dist
-dist: bootstrap ## Wheel and source archive in dist/
+dist: bootstrap ## Wheel, source archive and bill of materials in dist/
 	@rm -rf dist
-	PIP_CONSTRAINT=$$PWD/constraints.txt $(BIN)/python -m build --outdir dist . >/dev/null
+	# No isolation: an environment of its own would be filled without looking at hashes.
+	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	$(BIN)/python -m scripts.bill_of_materials dist
 	ls dist
 
 .PHONY: clean

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv fit constraints.txt and sees to it that a Java 17+ exists, on any machine that has
+# Makes .venv fit requirements.lock and sees to it that a Java 17+ exists, on any machine that has
 # Python 3.11+. Called by the Makefile; does nothing when everything is there already.
 #
 # It installs Debian packages only as root on Debian or Ubuntu, and says so when it does. Elsewhere
@@ -49,7 +49,7 @@ has_java || stop "there is still no Java 17; install one and set JAVA_HOME"
 # settings of tools, at the end of pyproject.toml, do not.
 is_python_new || stop "Python 3.11 or newer is needed; name one with PYTHON=..."
 wanted=$({
-    cat constraints.txt metadata/bookkeeper_metadata/version.py
+    cat requirements.lock metadata/bookkeeper_metadata/version.py
     sed '/^\[tool\.ruff/,$d' pyproject.toml
     "$PYTHON" --version
 } | cksum)
@@ -60,8 +60,17 @@ wanted=$({
 if [ -f "$STAMP" ]; then clear=--clear; else clear=; fi
 say "making .venv with the versions of constraints.txt (a minute or two)"
 "$PYTHON" -m venv $clear .venv
-# PIP_CONSTRAINT rather than -c: it also pins what the build backend is made of.
-PIP_CONSTRAINT=$PWD/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    .venv/bin/python -m pip install --quiet --progress-bar off --editable '.[dev]' ||
-    stop "pip could not install; see above, then run make again"
+
+# Whatever comes from the index is checked against requirements.lock: a file of another hash is refused.
+pip_install() {
+    PIP_DISABLE_PIP_VERSION_CHECK=1 .venv/bin/python -m pip install --quiet --progress-bar off "$@" ||
+        stop "pip could not install; see above, then run make again"
+}
+
+# First a pip that is the same under every Python, and what builds PySpark, which has no wheel: for
+# a build in an environment of its own pip would fetch that without hashes.
+sed -n -e '/^pip==/,/[^\]$/p' -e '/^setuptools==/,/[^\]$/p' requirements.lock |
+    pip_install --require-hashes --requirement /dev/stdin
+pip_install --require-hashes --no-build-isolation --requirement requirements.lock
+pip_install --no-deps --no-build-isolation --editable .
 echo "$wanted" >"$STAMP"
