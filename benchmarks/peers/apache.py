@@ -94,8 +94,8 @@ class ApacheBookie(LocalProcess):
             raise self.start_error(f"its process ended with exit code {self.exit_code}")
 
 
-class ApacheCluster:
-    """Three bookies and a ZooKeeper that live as long as the ``with`` block.
+class ApacheBookies:
+    """Bookies in a cluster that is there, whoever made it; they live as long as the ``with`` block.
 
     ``settings`` go into every bookie's configuration, by Apache's names.
     """
@@ -103,12 +103,14 @@ class ApacheCluster:
     def __init__(
         self,
         artifacts: Artifacts,
-        bookies: int = 3,
+        uri: str,
+        count: int = 3,
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._settings = settings
+        self.metadata_service_uri = uri
         self._artifacts = artifacts
-        self._count = bookies
+        self._count = count
+        self._settings = settings
         self.bookies: list[ApacheBookie] = []
 
     def __enter__(self) -> Self:
@@ -125,6 +127,45 @@ class ApacheCluster:
         # All at the same time; what they have not written yet will not be missed.
         self._guard.close()
 
+    def _start(self) -> None:
+        ports: set[int] = set()
+        for index in range(self._count):
+            directory = self.directory / f"bookie{index}"
+            bookie = ApacheBookie(self._guard, self._artifacts, directory, free_port(ports))
+            bookie.configure(self.metadata_service_uri, self._settings)
+            self.bookies.append(bookie)
+        self._prepare()
+        spawned_ms = dict.fromkeys(
+            (bookie.bookie_id for bookie in self.bookies), int(time.time() * 1000)
+        )
+        for bookie in self.bookies:
+            bookie.spawn()
+
+        def check() -> None:
+            for bookie in self.bookies:
+                bookie.require_running()
+
+        waiting = wait_until_ready(self.metadata_service_uri, spawned_ms, check, START_TIMEOUT_S)
+        missing = run_in_thread(waiting)
+        for bookie in self.bookies:
+            if reason := missing.get(bookie.bookie_id):
+                raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
+
+    def _prepare(self) -> None:
+        """What the cluster needs before its bookies: nothing, for others have seen to it."""
+
+
+class ApacheCluster(ApacheBookies):
+    """Three bookies and a ZooKeeper of their own."""
+
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        bookies: int = 3,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(artifacts, "", bookies, settings)
+
     def client(self) -> CommandedClient:
         """A new process of Apache's Java client."""
         return CommandedClient(
@@ -135,39 +176,14 @@ class ApacheCluster:
         )
 
     def _start(self) -> None:
-        ports: set[int] = set()
         zookeeper = ZooKeeperProcess(
-            self.directory / "zookeeper", free_port(ports), popen=self._guard.popen
+            self.directory / "zookeeper", free_port(set()), popen=self._guard.popen
         )
         zookeeper.start()
         self.metadata_service_uri = f"zk+hierarchical://{LOOPBACK}:{zookeeper.port}/ledgers"
-        for index in range(self._count):
-            directory = self.directory / f"bookie{index}"
-            bookie = ApacheBookie(self._guard, self._artifacts, directory, free_port(ports))
-            bookie.configure(self.metadata_service_uri, self._settings)
-            self.bookies.append(bookie)
-        self._format()
-        spawned_ms = int(time.time() * 1000)
-        for bookie in self.bookies:
-            bookie.spawn()
+        super()._start()
 
-        def check() -> None:
-            for bookie in self.bookies:
-                bookie.require_running()
-
-        missing = run_in_thread(
-            wait_until_ready(
-                self.metadata_service_uri,
-                {bookie.bookie_id: spawned_ms for bookie in self.bookies},
-                check,
-                START_TIMEOUT_S,
-            )
-        )
-        for bookie in self.bookies:
-            if reason := missing.get(bookie.bookie_id):
-                raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
-
-    def _format(self) -> None:
+    def _prepare(self) -> None:
         """Write the cluster's first nodes into ZooKeeper, which no bookie does by itself."""
         shell = "org.apache.bookkeeper.bookie.BookieShell"
         config = str(self.bookies[0].config)

@@ -147,9 +147,18 @@ async def _check(
 
 async def _make_readonly(client: LedgerClient, bookie_id: str) -> None:
     """Have the bookie take no new ledgers, and wait until it is listed so; one that is away takes none."""
+    from bookkeeper_metadata.endpoints import GRPC
     from bookkeeper_metadata.readonly import ReadonlyWishes
 
     cluster = client.cluster
+    registered = (await cluster.registry.writable()).get(bookie_id)
+    if registered is not None and registered.endpoint(GRPC) is None:
+        click.echo(
+            f"{bookie_id} is one of Apache's, which nobody but its own HTTP server can make read-only "
+            "(PUT /api/v1/bookie/state/readonly): until then new ledgers may name it, and are moved as well",
+            err=True,
+        )
+        return
     await ReadonlyWishes(cluster.store, cluster.root).make(bookie_id)
     deadline_s = time.monotonic() + _READ_ONLY_WITHIN_S
     while bookie_id in await cluster.registry.writable():

@@ -6,7 +6,7 @@ Apache's bookies answer some questions before it is safe to believe them:
 * That an entry is absent is told to one that fences before the fence is durable. It counts once a FORCE_LEDGER behind
   it is answered: that waits for all that was journalled before.
 * A batch read ends at the first entry that is not there without a word: what lies behind was not reached.
-* A list of entries is not answered at all by some kinds of storage.
+* A list of entries is not answered at all by some kinds of storage; then what is held is found by reading.
 
 Who answers at the address cannot be asked: the protocol has no word for it.
 Source: Apache BookKeeper 4.18.0, as it was seen to answer (tests/golden/apache).
@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import islice
 from random import Random
 
 from bookie_server.carrier.connection import Connection
@@ -27,19 +26,17 @@ from bookie_server.client.message_stream import MessageStream, StreamEndedError
 from bookie_server.client.opener import OpenBytes, Opener
 from bookie_server.client.read_stream import unreachable
 from bookie_server.client.rpc.adds import RpcAdds
+from bookie_server.client.rpc.lists import RpcLists
 from bookie_server.client.rpc.reads import RpcReads
 from bookie_server.client.rpc.requests import Batches, Questions
 from bookie_server.client.rpc.start_tls import start_tls
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.core.explicit_lac import lac_of_packet
-from bookie_server.wire.codec import MalformedFrameError
-from bookie_server.wire.limits import LIST_RANGES_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
-    IdRange,
     LongPoll,
     ReadLacReply,
     ReadLacRequest,
@@ -48,7 +45,6 @@ from bookie_server.wire.messages import (
     Status,
 )
 from bookie_server.wire.rpc import messages, v2, v3
-from bookie_server.wire.rpc.entry_list import parse_entry_list
 from bookie_server.wire.rpc.sections import record_of
 from bookie_server.wire.rpc.statuses import RpcStatus, meaning_of
 from bookkeeper_metadata.foundation.tls.contexts import Tls
@@ -92,6 +88,7 @@ class RpcBookieClient(BookieClient):
             partial(self._batches.ask, timeout_s=self._timeout_s),
             has_batches=version == v2.VERSION,
         )
+        self._lists = RpcLists(self._ask, self.read, self._is_there)
         self._is_closed = False
 
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
@@ -141,23 +138,7 @@ class RpcBookieClient(BookieClient):
         )
 
     async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
-        answer = await self._ask(messages.ListEntries(ledger_id))
-        status = _status_of(answer)
-        if answer is None or status is not Status.OK:
-            return EntryList(status)
-        reply = answer.reply
-        if not isinstance(reply, messages.ListReply) or reply.entries is None:
-            return EntryList(Status.UNREACHABLE)
-        try:
-            ranges = parse_entry_list(reply.entries, first_entry)
-            held = tuple(
-                IdRange(max(first, first_entry), last, Status.OK)
-                for first, last in islice(ranges, LIST_RANGES_MAX)
-            )
-            following = next(ranges, None)
-        except MalformedFrameError:
-            return EntryList(Status.UNREACHABLE)
-        return EntryList(Status.OK, held, 0 if following is None else following[0])
+        return await self._lists.page(ledger_id, first_entry)
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -223,6 +204,9 @@ class RpcBookieClient(BookieClient):
         if self._is_closed:
             return None
         return await self._questions.ask((request, priority), self._timeout_s + waits_ms / 1000)
+
+    async def _is_there(self) -> bool:
+        return await self.info() is not None
 
     async def _is_forced_since(self, connection: int, ledger_id: int) -> bool:
         """Whether all that was journalled of the ledger by what came by that connection is durable.
