@@ -69,6 +69,7 @@ class ApacheBookie(LocalProcess):
         self._directory = directory
         self.config = directory / "bookie.conf"
         self._port = port
+        self._uri = ""
 
     @property
     def pid(self) -> int:
@@ -78,6 +79,7 @@ class ApacheBookie(LocalProcess):
     def configure(self, uri: str, settings: Mapping[str, str]) -> None:
         """Write its configuration; the cluster is formatted with that of the first."""
         self._directory.mkdir()
+        self._uri = uri
         text = _CONFIG.format(uri=uri, port=self._port, directory=self._directory)
         text += "".join(f"{name}={value}\n" for name, value in settings.items())
         self.config.write_text(text, encoding="utf-8")
@@ -87,6 +89,17 @@ class ApacheBookie(LocalProcess):
         main = "org.apache.bookkeeper.server.Main"
         command = self._artifacts.command(main, "--conf", str(self.config), options=JAVA_OPTIONS)
         self._spawn(command, cwd=self._directory)
+
+    def start(self) -> None:
+        """Start it on its directory and port, and wait until it serves; nothing if it runs."""
+        if self.is_running:
+            return
+        spawned_ms = int(time.time() * 1000)
+        self.spawn()
+        spawned = {self.bookie_id: spawned_ms}
+        waiting = wait_until_ready(self._uri, spawned, self.require_running, START_TIMEOUT_S)
+        if reason := run_in_thread(waiting).get(self.bookie_id):
+            raise self.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
 
     def require_running(self) -> None:
         """Raises LocalStartError."""
@@ -176,11 +189,11 @@ class ApacheCluster(ApacheBookies):
         )
 
     def _start(self) -> None:
-        zookeeper = ZooKeeperProcess(
+        self.zookeeper = ZooKeeperProcess(
             self.directory / "zookeeper", free_port(set()), popen=self._guard.popen
         )
-        zookeeper.start()
-        self.metadata_service_uri = f"zk+hierarchical://{LOOPBACK}:{zookeeper.port}/ledgers"
+        self.zookeeper.start()
+        self.metadata_service_uri = f"zk+hierarchical://{LOOPBACK}:{self.zookeeper.port}/ledgers"
         super()._start()
 
     def _prepare(self) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.peers.apache import ApacheCluster
+from benchmarks.peers.artifacts import PeerUnavailableError, cache_directory, prepare
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.session import spark_session
+from tests.interop.java_client import SOURCE
 from tests.spark.drivers import Driver
 from tests.spark.held_source import Hold
 from tests.spark.servers import connect_server
@@ -21,10 +25,23 @@ from tests.spark.servers import connect_server
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
+ON_APACHE = os.environ.get("BOOKKEEPER_TESTS_ON") == "apache"
+"""Whether all of this runs on bookies of Apache's: ``make interop`` says so of a part of it."""
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(bookies=3) as running:
-        yield running
+    if not ON_APACHE:
+        with LocalCluster(bookies=3) as running:
+            yield running
+        return
+    try:
+        artifacts = prepare(cache_directory(), SOURCE)
+    except PeerUnavailableError as error:
+        pytest.skip(f"Apache BookKeeper cannot be had: {error}")
+    with ApacheCluster(artifacts) as apache:
+        # It has what these tests use: processes that are killed and started again.
+        yield cast(LocalCluster, apache)
 
 
 @pytest.fixture(scope="session")
