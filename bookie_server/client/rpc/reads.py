@@ -20,6 +20,8 @@ READS_AT_ONCE = 64
 """Most entries asked for at the same time, one by one."""
 READS_MAX = 512
 """Most entries of one reply that are asked for one by one."""
+BATCHES_AGAIN_S = 60.0
+"""How long a bookie that did not answer its first batch, but reads, is taken for one that knows none."""
 _COUNT_MAX = 2**31 - 1
 
 
@@ -52,13 +54,16 @@ class RpcReads:
         self._ask_batch = ask_batch
         self._has_batches = has_batches
         self._had_batch = False
+        self._batches_again_s = 0.0
 
     async def read(self, request: ReadRequest) -> ReadReply:
         """See :meth:`bookie_server.client.interface.BookieClient.read`."""
         stripe = request.stripe or EVERY_ID
         # A batch ends at the first entry that only others have.
         is_striped = stripe.write_quorum < stripe.ensemble_size
-        if not self._has_batches or is_striped or request.is_fencing:
+        loop = asyncio.get_running_loop()
+        has_batches = self._has_batches and loop.time() >= self._batches_again_s
+        if not has_batches or is_striped or request.is_fencing:
             return await self._read_singly(request)
         reply = await self._read_batch(request)
         if reply is not None:
@@ -68,7 +73,8 @@ class RpcReads:
             return unreachable(request)
         reply = await self._read_singly(request)
         if reply.runs:
-            self._has_batches = False
+            # Or only this one answer was lost, which must not make all that follow dear.
+            self._batches_again_s = loop.time() + BATCHES_AGAIN_S
         return reply
 
     async def _read_batch(self, request: ReadRequest) -> ReadReply | None:

@@ -1,0 +1,52 @@
+"""Batch reads: a bookie that knows none is read entry by entry, and one whose first answer was lost only for a while."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookie_server.client.rpc import reads
+from bookie_server.client.rpc.reads import RpcReads
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.wire.messages import BookieInfo, ReadReply, ReadRequest, Status
+from tests.doubles.records import encoded_section, write
+from tests.doubles.serving import over_rpc_v2, serving_all
+from tests.doubles.storage import running_bookie
+
+pytestmark = pytest.mark.integration
+
+LEDGER, IDS = 7, [0, 1, 2, 3, 4]
+
+
+async def test_one_lost_batch_does_not_end_batches_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_batch, is_lost = RpcReads._read_batch, [True, False, False]
+    batches: list[bool] = []
+
+    async def lose_the_first(self: RpcReads, request: ReadRequest) -> ReadReply | None:
+        batches.append(is_lost.pop(0))
+        return None if batches[-1] else await read_batch(self, request)
+
+    monkeypatch.setattr(RpcReads, "_read_batch", lose_the_first)
+    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
+    async with (
+        running_bookie(tmp_path) as bookie,
+        serving_all(bookie, BookieInfo("b:1"), tmp_path) as ports,
+    ):
+        client = over_rpc_v2("b:1", ports.rpc_address, settings)
+        for entry_id in IDS:
+            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+        request = ReadRequest(ledger_id=LEDGER, first_entry=IDS[0], last_entry=IDS[-1])
+
+        async def ids() -> list[int]:
+            return [id for run in (await client.read(request)).runs for id in run.entry_ids]
+
+        assert await ids() == IDS
+        assert await ids() == IDS
+        assert batches == [True], "for a while it is taken for one that knows none"
+        client._reads._batches_again_s -= reads.BATCHES_AGAIN_S
+        assert await ids() == IDS
+        assert batches == [True, False]
+        await client.close()
