@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -69,7 +69,10 @@ class ApacheBookie(LocalProcess):
         self._directory = directory
         self.config = directory / "bookie.conf"
         self._port = port
-        self._uri = ""
+        self.metadata_service_uri = ""
+        """The cluster it registers with."""
+        self.spawned_ms = 0
+        """Wall clock of the last spawn, milliseconds since the epoch."""
 
     @property
     def pid(self) -> int:
@@ -79,32 +82,45 @@ class ApacheBookie(LocalProcess):
     def configure(self, uri: str, settings: Mapping[str, str]) -> None:
         """Write its configuration; the cluster is formatted with that of the first."""
         self._directory.mkdir()
-        self._uri = uri
+        self.metadata_service_uri = uri
         text = _CONFIG.format(uri=uri, port=self._port, directory=self._directory)
         text += "".join(f"{name}={value}\n" for name, value in settings.items())
         self.config.write_text(text, encoding="utf-8")
 
     def spawn(self) -> None:
         """Start its process and do not wait."""
+        self.spawned_ms = int(time.time() * 1000)
         main = "org.apache.bookkeeper.server.Main"
         command = self._artifacts.command(main, "--conf", str(self.config), options=JAVA_OPTIONS)
         self._spawn(command, cwd=self._directory)
 
     def start(self) -> None:
         """Start it on its directory and port, and wait until it serves; nothing if it runs."""
-        if self.is_running:
-            return
-        spawned_ms = int(time.time() * 1000)
-        self.spawn()
-        spawned = {self.bookie_id: spawned_ms}
-        waiting = wait_until_ready(self._uri, spawned, self.require_running, START_TIMEOUT_S)
-        if reason := run_in_thread(waiting).get(self.bookie_id):
-            raise self.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
-
-    def require_running(self) -> None:
-        """Raises LocalStartError."""
         if not self.is_running:
-            raise self.start_error(f"its process ended with exit code {self.exit_code}")
+            self.spawn()
+            _wait_until_serving([self])
+
+    def failure(self) -> LocalStartError | None:
+        """Why the process is gone, if it is."""
+        if self.is_running:
+            return None
+        return self.start_error(f"its process ended with exit code {self.exit_code}")
+
+
+def _wait_until_serving(bookies: Sequence[ApacheBookie]) -> None:
+    """Raises LocalStartError: of the first that ended or is not ready in time."""
+
+    def check() -> None:
+        for bookie in bookies:
+            if (failure := bookie.failure()) is not None:
+                raise failure
+
+    uri = bookies[0].metadata_service_uri
+    spawned_ms = {bookie.bookie_id: bookie.spawned_ms for bookie in bookies}
+    missing = run_in_thread(wait_until_ready(uri, spawned_ms, check, START_TIMEOUT_S))
+    for bookie in bookies:
+        if reason := missing.get(bookie.bookie_id):
+            raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
 
 
 class ApacheBookies:
@@ -148,21 +164,9 @@ class ApacheBookies:
             bookie.configure(self.metadata_service_uri, self._settings)
             self.bookies.append(bookie)
         self._prepare()
-        spawned_ms = dict.fromkeys(
-            (bookie.bookie_id for bookie in self.bookies), int(time.time() * 1000)
-        )
         for bookie in self.bookies:
             bookie.spawn()
-
-        def check() -> None:
-            for bookie in self.bookies:
-                bookie.require_running()
-
-        waiting = wait_until_ready(self.metadata_service_uri, spawned_ms, check, START_TIMEOUT_S)
-        missing = run_in_thread(waiting)
-        for bookie in self.bookies:
-            if reason := missing.get(bookie.bookie_id):
-                raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
+        _wait_until_serving(self.bookies)
 
     def _prepare(self) -> None:
         """What the cluster needs before its bookies: nothing, for others have seen to it."""
