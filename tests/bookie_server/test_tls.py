@@ -16,6 +16,7 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.client.connecting import connect_to
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import AUTO, RPC_V2, RPC_V3, ConnectionSettings
 from bookie_server.serving import acceptor
 from bookie_server.serving.rpc import service as rpc_service
@@ -309,3 +310,11 @@ async def test_where_nobody_connects_nothing_is_left(secured: Secured) -> None:
     assert await client.info()
     await client.close()
     await until(lambda: not secured.ports.service.bookie.reads_in_progress.used_bytes)
+
+
+async def test_a_forked_process_speaks_grpc_over_tls_by_its_relay(secured: Secured) -> None:
+    files = secured.authority.files("task")
+    client = RelayedBookieClient("b:1", secured.ports.grpc_address, SETTINGS, "", files)
+    secured.clients.append(client)
+    assert await client.info()
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.OK
