@@ -108,6 +108,7 @@ class TlsStream(ByteStream):
             self._wait()
 
     def receive_into(self, buffer: memoryview) -> int | None:
+        self._has_none = False
         while True:
             try:
                 count = self._tls.read(len(buffer), buffer)
@@ -126,7 +127,6 @@ class TlsStream(ByteStream):
         if not self._has_none and (self._tls.pending() or self._incoming.pending):
             self._loop.call_soon(call)
         else:
-            self._has_none = False
             self._below.call_when_readable(call)
 
     def close(self) -> None:
