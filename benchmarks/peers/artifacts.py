@@ -85,8 +85,8 @@ def cache_directory() -> Path:
     return Path(home) / "spark-bookkeeper" / "peers"
 
 
-def prepare(cache: Path, source: Path = CLIENT_SOURCE) -> Artifacts:
-    """Fetch, and compile a client, what is not in ``cache`` yet.
+def prepare(cache: Path, source: Path = CLIENT_SOURCE, beside: Sequence[Jar] = ()) -> Artifacts:
+    """Fetch, and compile a client, what is not in ``cache`` yet; ``beside`` are further jars that the client needs.
 
     Raises:
         PeerUnavailableError: says what is missing.
@@ -95,9 +95,11 @@ def prepare(cache: Path, source: Path = CLIENT_SOURCE) -> Artifacts:
         java = find_java()
     except JavaNotFoundError as error:
         raise PeerUnavailableError(str(error)) from error
-    jars = cache / f"bookkeeper-{BOOKKEEPER_VERSION}"
+    name = "".join(f"+{jar.artifact}-{jar.version}" for jar in beside)
+    jars = cache / f"bookkeeper-{BOOKKEEPER_VERSION}{name}"
     if not jars.is_dir():
-        fetch([Jar("org.apache.bookkeeper", "bookkeeper-server", BOOKKEEPER_VERSION)], jars)
+        server = Jar("org.apache.bookkeeper", "bookkeeper-server", BOOKKEEPER_VERSION)
+        fetch([server, *beside], jars)
     # Named after what it is made of: another version of either is compiled anew.
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     classes = cache / f"client-{BOOKKEEPER_VERSION}-{digest}"
