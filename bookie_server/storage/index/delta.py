@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
-from itertools import chain
+from itertools import chain, starmap
 
 from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
+from bookie_server.storage.logs.id_pattern import IdPattern, PatternIds, patterns_of
 from bookie_server.storage.logs.rows import ROW_SIZE
 from bookie_server.wire.buffer import Buffer
 
@@ -29,6 +29,8 @@ _MOVED_TAG, _DROPPED_TAG = 7, 8
 _MOVED_HEAD_SIZE = _LEDGER.size + _COUNT.size
 _DAMAGED = 1
 _GROUP_BODY_SIZE = 4 * 1024 * 1024
+_REPLACED_IDS_MAX = 1 << 20
+"""Most ids of one pattern: those of a record that replaces entries are far fewer, and each is looked for in the rows."""
 
 
 class MalformedDeltaError(ValueError):
@@ -171,10 +173,8 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
         case 5 if len(content) == _RANGE.size:
             delta.tombstones.append(_RANGE.unpack(content))
         case 6 if (len(content) - _LEDGER.size) % _PATTERN.size == 0:
-            delta.replaced[_LEDGER.unpack_from(content)[0]] = [
-                IdPattern(*numbers).ids()
-                for numbers in _PATTERN.iter_unpack(content[_LEDGER.size :])
-            ]
+            patterns = starmap(IdPattern, _PATTERN.iter_unpack(content[_LEDGER.size :]))
+            delta.replaced[_LEDGER.unpack_from(content)[0]] = list(map(_ids_of, patterns))
         case 7 if len(content) >= _MOVED_HEAD_SIZE:
             ledger_id, moves = _decode_moved(content)
             delta.moved[ledger_id] = moves
@@ -182,6 +182,13 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
             delta.dropped = [ledger_id for (ledger_id,) in _LEDGER.iter_unpack(content)]
         case _:
             raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")
+
+
+def _ids_of(pattern: IdPattern) -> Sequence[int]:
+    """The ids of a pattern that a disk says, in no more memory than that takes."""
+    if not pattern.is_possible or pattern.size * pattern.count > _REPLACED_IDS_MAX:
+        raise MalformedDeltaError(f"no ids that are replaced; {pattern}")
+    return pattern.ids() if 1 in (pattern.size, pattern.count) else PatternIds(pattern)
 
 
 def _decode_moved(content: bytes) -> tuple[int, Moved]:
