@@ -268,6 +268,10 @@ def _sealed_log(content: bytes) -> bytes:
     """With a sound header; footer and trailer are sound wherever the trailer says the footer is."""
     trailer = content[-entry_log.TRAILER_SIZE :].ljust(28, b"\0")
     _, offset, length, _ = struct.unpack_from(">8sqqI", trailer)
+    if crc32c(content) & 1:  # of half the inputs the numbers fit each other as well
+        length -= length % 56
+        offset = len(content) - entry_log.TRAILER_SIZE - length
+    offset, length = (max(-(2**63), min(each, 2**63 - 1)) for each in (offset, length))
     inner = struct.pack(">8sIq16s", entry_log.FILE_MAGIC, entry_log.FORMAT_VERSION, _LOG_ID, _INSTANCE)  # fmt: skip
     begin = max(offset, 0)
     checksum = crc32c(content[begin : begin + max(length, 0)])

@@ -260,6 +260,9 @@ def _read_footer(files: FileSystem, directory: str, log_id: int, instance_id: by
         magic, offset, length, checksum = _TRAILER.unpack_from(trailer)
         if (
             magic != _TRAILER_MAGIC
+            # Either may be negative, and their sum fit all the same.
+            or offset < HEADER_SIZE
+            or length < 0
             # The trailer is found from the file's end, so a shorter or longer file must not pass.
             or offset + length + TRAILER_SIZE != size
             or length % _FOOTER_ROW_SIZE
