@@ -25,7 +25,7 @@ _AT = "bookkeeper_metadata"
 _ENSEMBLE = ("192.0.2.1:3181", "192.0.2.2:3181", "192.0.2.3:3181")
 _TEXT_STEPS = Bound(8_000, 400)
 """Texts are read by protobuf's own Python, a token at a time."""
-_TEXT_MEMORY = Bound(96 * 1024, 256)
+_TEXT_MEMORY = Bound(128 * 1024, 512)
 T = TypeVar("T")
 
 
