@@ -80,12 +80,11 @@ class Run:
 
     def _received(self) -> Report | Failed:
         try:
-            found = self._outcome.recv()
-            assert isinstance(found, Report | Failed)
+            found: Report | Failed = self._outcome.recv()
         except EOFError:
             self._process.join()
             reason = f"ends the process, exit code {self._process.exitcode}"
-            found = Failed(self.decoder.name, self._shown.content(), reason)
+            return Failed(self.decoder.name, self._shown.content(), reason)
         self._process.join()
         return found
 

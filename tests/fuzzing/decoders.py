@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.fuzzing import logs, metadata, payloads, rpc, storage, wire
+from tests.fuzzing import journals, logs, metadata, payloads, rpc, storage, wire
 from tests.fuzzing.decoder import Decoder
 
 DECODERS: Mapping[str, Decoder] = {
     decoder.name: decoder
-    for room in (wire, rpc, storage, metadata, logs, payloads)
+    for room in (wire, rpc, journals, storage, metadata, logs, payloads)
     for decoder in room.DECODERS
 }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bookkeeper_metadata.errors import MetadataCorruptError
 from pyspark.sql.types import ArrayType, DecimalType, LongType, MapType, StringType, StructType
+
+from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import OffsetInvalidError
 from spark_bookkeeper.datasource.read.offsets import parse_offset
 from spark_bookkeeper.datasource.schema import log_schema_of, parse_log_schema
@@ -50,8 +53,6 @@ def _schemas() -> list[bytes]:
 
 def _offset(content: bytes) -> object:
     # Spark parses its checkpoint; what it hands over is any JSON.
-    import json
-
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
@@ -83,7 +84,14 @@ DECODERS: tuple[Decoder, ...] = (
     _node("log-token-child", "token_child"),
     _node("log-txn", "txn"),
     _node("log-cursor", "cursor"),
-    _node("log-garbage", "garbage", "garbage", "garbage_truncate", "garbage_empty_tail", steps=Bound(4_000, 32)),
+    _node(
+        "log-garbage",
+        "garbage",
+        "garbage",
+        "garbage_truncate",
+        "garbage_empty_tail",
+        steps=Bound(4_000, 32),
+    ),
     _node("log-name", "name"),
     _node("log-schema-node", "schema"),
     Decoder(
@@ -95,6 +103,15 @@ DECODERS: tuple[Decoder, ...] = (
         covers=(f"{_AT}.format.runs.parse_runs",),
         memory=Bound(_RUNS_ROOM_BYTES, 512),
         steps=Bound(60_000_000, 100),
+    ),
+    Decoder(
+        name="log-runs-unpacked",
+        decode=lambda content: runs.parse_runs(7, b"\1" + zlib.compress(content, 1)).runs,
+        errors=(MetadataCorruptError,),
+        seeds=lambda: [zlib.decompress(each[1:]) for each in _stored_runs()],
+        covers=(f"{_AT}.format.runs.parse_runs",),
+        memory=Bound(512 * 1024, 512),
+        steps=Bound(4_000, 32),
     ),
     Decoder(
         name="log-schema",

@@ -7,6 +7,8 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from google.protobuf import text_format
+
 from bookkeeper_metadata import bookies, cluster, cookies, paths, serde, underreplication
 from bookkeeper_metadata.cookies import Cookie, StartCounter
 from bookkeeper_metadata.endpoints import BookieServiceInfo, Endpoint
@@ -18,7 +20,6 @@ from bookkeeper_metadata.proto.underreplication_pb2 import CheckTimeFormat
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.underreplication import Mark, Underreplication
-from google.protobuf import text_format
 from tests.fuzzing.decoder import Bound, Decoder
 
 _AT = "bookkeeper_metadata"
@@ -51,12 +52,13 @@ def _now(of: Coroutine[Any, Any, T]) -> T:
 
 
 def _ledgers() -> list[LedgerMetadata]:
-    quorums = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
     fragments = (Fragment(0, _ENSEMBLE), Fragment(2**40, tuple(reversed(_ENSEMBLE))))
     return [
-        LedgerMetadata(**quorums, fragments=fragments[:1]),  # type: ignore[arg-type]
+        LedgerMetadata(ensemble_size=3, write_quorum=3, ack_quorum=2, fragments=fragments[:1]),
         LedgerMetadata(
-            **quorums,  # type: ignore[arg-type]
+            ensemble_size=3,
+            write_quorum=2,
+            ack_quorum=2,
             fragments=fragments,
             state=LedgerState.CLOSED,
             last_entry=2**41,
@@ -81,7 +83,9 @@ def _texts() -> list[bytes]:
         _, _, body = value.partition(b"\n")
         size = 1 if body[0] < 128 else 2
         message = LedgerMetadataFormat.FromString(body[size:])
-        texts.append(f"BookieMetadataFormatVersion\t2\n{text_format.MessageToString(message)}".encode())
+        texts.append(
+            f"BookieMetadataFormatVersion\t2\n{text_format.MessageToString(message)}".encode()
+        )
     return texts
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 SIZE_MAX = 16 * 1024
 """Most bytes of an input."""
 _EXTREMES = (0, 1, -1, 2, 7, 127, 128, 255, 256, 4_096, 65_535, 65_536)
 _HUGE = tuple(sign * (2**bits + by) for bits in (15, 24, 31, 32, 40, 62, 63) for by in (-1, 0, 1) for sign in (1, -1))  # fmt: skip
+_ORDERS: tuple[Literal["big", "little"], ...] = ("big", "big", "little")
 _WIDTHS = (1, 2, 4, 4, 8, 8)
 _TOKENS = (b"[", b"{", b"}", b"]", b"<", b">", b'"', b"\\", b"\n", b"\t", b"\0", b":", b",", b"-", b"a{", b'{"a":', b"a<",
            b"null", b"NaN", b"1e999", b"\xff", b"\xed\xa0\x80", b"#", b"'", b"[x]:1 ", b"a:1 ")  # fmt: skip
@@ -124,11 +125,11 @@ def _integer(random: Random, content: bytes, _: Sequence[bytes]) -> bytes:
     at = _place(random, content)
     if random.random() < 0.5:
         at -= at % width
-    order = random.choice(("big", "big", "little"))
+    order: Literal["big", "little"] = random.choice(_ORDERS)
     value = _number(random)
     if random.random() < 0.3:
-        value = int.from_bytes(content[at : at + width], order) + random.choice((-1, 1, 2, -8, 8))  # type: ignore[arg-type]
-    encoded = (value & (2 ** (8 * width) - 1)).to_bytes(width, order)  # type: ignore[arg-type]
+        value = int.from_bytes(content[at : at + width], order) + random.choice((-1, 1, 2, -8, 8))
+    encoded = (value & ((1 << 8 * width) - 1)).to_bytes(width, order)
     return content[:at] + encoded + content[at + width :]
 
 
@@ -136,7 +137,7 @@ def _size(random: Random, content: bytes, _: Sequence[bytes]) -> bytes:
     """A number that may be a size becomes that of what is behind it."""
     width, at = random.choice((2, 4, 8)), _place(random, content)
     rest = max(len(content) - at - width, 0) + random.choice((-1, 0, 0, 0, 1))
-    encoded = (max(rest, 0) & (2 ** (8 * width) - 1)).to_bytes(width, "big")
+    encoded = (max(rest, 0) & ((1 << 8 * width) - 1)).to_bytes(width, "big")
     return content[:at] + encoded + content[at + width :]
 
 
@@ -150,7 +151,9 @@ def _varint(random: Random, content: bytes, _: Sequence[bytes]) -> bytes:
 def _token(random: Random, content: bytes, _: Sequence[bytes]) -> bytes:
     """Of text: brackets and what else has a meaning, also very often."""
     at = _place(random, content)
-    return content[:at] + random.choice(_TOKENS) * random.choice((1, 1, 2, 200, 4_000)) + content[at:]
+    return (
+        content[:at] + random.choice(_TOKENS) * random.choice((1, 1, 2, 200, 4_000)) + content[at:]
+    )
 
 
 def _digits(random: Random, content: bytes, _: Sequence[bytes]) -> bytes:

@@ -36,7 +36,9 @@ def _seen(mark: str) -> list[bytes]:
         for line in path.read_text(encoding="utf-8").splitlines()
         if line.startswith(mark) and _HEX.fullmatch(line[2:].strip())
     ]
-    frames = sorted({bytes.fromhex(line)[LENGTH_SIZE:] for line in lines}, key=lambda f: (len(f), f))
+    frames = sorted(
+        {bytes.fromhex(line)[LENGTH_SIZE:] for line in lines}, key=lambda f: (len(f), f)
+    )
     return [frame for frame in frames if 0 < len(frame) < 600]
 
 

@@ -173,7 +173,10 @@ DECODERS: tuple[Decoder, ...] = (
         encode=add_frames.encode_write_reply,
         seeds=lambda: [
             add_frames.encode_write_reply(
-                [SectionReply(7, 0, 9, False, Status.OK), SectionReply(8, 1, 1, True, Status.FENCED)]
+                [
+                    SectionReply(7, 0, 9, False, Status.OK),
+                    SectionReply(8, 1, 1, True, Status.FENCED),
+                ]
             )
         ],
         covers=(f"{_AT}.add_frames.parse_write_reply",),
