@@ -25,7 +25,7 @@ _SAMPLE = 16
 """Of so many inputs one is measured, whatever it is like."""
 _LARGE_BYTES = 2_048
 """Larger ones are measured for their steps: what is quadratic shows there."""
-ROOM_BYTES = 3 << 30
+ROOM_BYTES = 2 << 30
 """For all that a decoder could ever take; who takes more has no bound at all."""
 
 

@@ -20,5 +20,7 @@ DECODERS: Mapping[str, Decoder] = {
 _READ_BEFORE = "reads fixed places of a record that parse_run or decode_records has found whole"
 NOT_FUZZED: Mapping[str, str] = {
     "bookie_server.wire.record.parse_header": _READ_BEFORE,
+    "bookkeeper_metadata.update.LedgerNode.parse": "parse_metadata, and the node's own time",
+    "spark_bookkeeper.datasource.payload.codec.Decoder.decode": "an interface; Arrow's and Avro's have rows",
 }
 """Functions with a decoder's name that have no row, and why."""

@@ -57,7 +57,7 @@ def _ledgers() -> list[LedgerMetadata]:
         LedgerMetadata(ensemble_size=3, write_quorum=3, ack_quorum=2, fragments=fragments[:1]),
         LedgerMetadata(
             ensemble_size=3,
-            write_quorum=2,
+            write_quorum=3,
             ack_quorum=2,
             fragments=fragments,
             state=LedgerState.CLOSED,

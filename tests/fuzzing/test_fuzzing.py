@@ -98,9 +98,9 @@ def _with_the_wrong_error(content: bytes) -> str:
 
 
 def _with_memory_for_a_claim(content: bytes) -> int:
-    room = bytearray(int.from_bytes(content[:4]))
-    room[: len(content)] = content
-    return len(room) > 0
+    return len(
+        bytes(int.from_bytes(content[:4]))
+    )  # of zeros, which take no memory of the machine's
 
 
 def _in_quadratic_time(content: bytes) -> int:

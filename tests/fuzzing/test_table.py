@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from tests.fuzzing.decoders import DECODERS, NOT_FUZZED
 from tests.sources import Source, is_within, sources
@@ -22,10 +23,11 @@ _NAME = re.compile(r"(?:parse|decode)(?:_\w+)?")
 
 def decoders_in(source: Source) -> Iterator[str]:
     """Full names of the public functions and methods that are called decoders."""
-    for node in source.tree.body:
+    body = source.tree.body
+    for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from _named(node.body, f"{source.name}.{node.name}")
-    yield from _named(source.tree.body, source.name)
+    yield from _named(body, source.name)
 
 
 def _named(body: list[ast.stmt], within: str) -> Iterator[str]:
@@ -34,6 +36,7 @@ def _named(body: list[ast.stmt], within: str) -> Iterator[str]:
             yield f"{within}.{node.name}"
 
 
+@cache
 def found() -> set[str]:
     return {
         name

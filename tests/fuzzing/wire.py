@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from bookie_server.wire import add_frames, codec, envelope, record
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.codec import BadRequestError, MalformedFrameError
 from bookie_server.wire.digest import Crc32cDigest, master_key
-from bookie_server.wire.limits import PIECE_SIZE_MAX
+from bookie_server.wire.limits import FRAME_SIZE_MAX, PIECE_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -123,10 +124,21 @@ def _sealed_packet(content: bytes) -> bytes:
     return content[:16] + CRC32C.compute(content[:16], b"")
 
 
-def _pieces(content: bytes) -> list[object]:
-    found = Pieces(_MARK + content[:4] + bytes(PIECE_SIZE_MAX - 8))
-    found.add(content)
-    return [found.size_bytes, found.missing_bytes]
+def _pieces(content: bytes) -> int:
+    """A frame of zeros: its size, and then the sizes of its pieces behind the first."""
+    size, *others = struct.unpack(f">{len(content) // 4}I", content[: len(content) // 4 * 4]) or (
+        0,
+    )
+    found = Pieces(_MARK + size.to_bytes(4) + bytes(PIECE_SIZE_MAX - 8))
+    for other in others:
+        found.add(bytes(min(other, PIECE_SIZE_MAX)))
+    return len(found.join()) if not found.missing_bytes else -1
+
+
+def _sizes_of_pieces() -> list[bytes]:
+    first, rest = PIECE_SIZE_MAX - 8, 400 * 1024
+    sizes = ((first + rest, rest), (first + 2 * rest, rest, rest), (first + 9, 9), (2 * first,))
+    return [struct.pack(f">{len(each)}I", *each) for each in sizes]
 
 
 def _head(content: bytes) -> envelope.Head:
@@ -280,9 +292,9 @@ DECODERS: tuple[Decoder, ...] = (
     _codec(
         name="grpc-pieces",
         decode=_pieces,
-        seeds=lambda: [(1 << 20).to_bytes(4) + bytes(300), (PIECE_SIZE_MAX + 1).to_bytes(4)],
-        covers=(f"{_AT}.pieces.Pieces.add",),
-        memory=Bound(PIECE_SIZE_MAX * 3, 4),
+        seeds=_sizes_of_pieces,
+        covers=(f"{_AT}.pieces.Pieces.add", f"{_AT}.pieces.Pieces.join"),
+        memory=Bound(PIECE_SIZE_MAX * 3 + 2 * FRAME_SIZE_MAX, 4),
     ),
     Decoder(
         name="run",
