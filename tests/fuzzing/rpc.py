@@ -61,7 +61,11 @@ def _framed(frame: bytes) -> bytes:
 
 
 def _v2_request_of(asked: v2.Asked) -> bytes | None:
-    return None if asked.refusal else _joined(v2.encode_request(asked.request, asked.priority))
+    # An authentication is never urgent; whoever says so is not contradicted.
+    is_urgent_word = isinstance(asked.request, messages.Authenticate) and asked.priority
+    if asked.refusal or is_urgent_word:
+        return None
+    return _joined(v2.encode_request(asked.request, asked.priority))
 
 
 def _v2_answer_of(answer: v2.Answer) -> bytes | None:

@@ -12,7 +12,7 @@ from functools import partial
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.storage.disk import group
 from bookie_server.storage.disk.errors import DamagedFileError
-from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.disk.group import GroupEnd, GroupFormat
 from bookie_server.storage.identity import cookie_file
 from bookie_server.storage.identity.cookie_file import (
     DirectoryCookie,
@@ -29,6 +29,7 @@ from bookie_server.storage.index.delta import (
     decode_delta,
     encode_delta,
 )
+from bookie_server.storage.index.directory import GROUP_MAGIC, DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state, encode_handle_state
 from bookie_server.storage.logs import entry_log
 from bookie_server.storage.logs.id_pattern import IdPattern
@@ -96,6 +97,22 @@ def _index_header(content: bytes) -> index_header.IndexHeader | None:
 
 def _sealed_index_header(content: bytes) -> bytes:
     return group.signed(content[:42].ljust(42, b"\0"))
+
+
+def _load(content: bytes) -> list[object]:
+    """A bookie's start with this delta behind a sound snapshot; what is damaged is reported, whatever it is."""
+    header = index_header.IndexHeader(index_header.FILE_MAGIC, 2, 0, 5, _INSTANCE, 1)
+    format, end = GroupFormat(GROUP_MAGIC, _SECTOR, _INSTANCE), GroupEnd(5, _SECTOR, 0)
+    parts = [header.encode()]
+    for body in (_deltas()[1], content or b"\0"):
+        buffers, size = group.encode_group(format, 5, end, [body])
+        end = GroupEnd(5, end.offset + size, end.sequence + 1)
+        parts.append(b"".join(buffers))
+    index = DirectoryIndex(one_file().of(b"".join(parts)), "/l", 0, _INSTANCE)
+    index.load()
+    index.close()
+    rows = {ledger_id: list(each.between(0, 99)) for ledger_id, each in index.rows.items()}
+    return [rows, len(index.damage)]
 
 
 # -- entry logs -----------------------------------------------------------------------------------
@@ -181,6 +198,15 @@ DECODERS: tuple[Decoder, ...] = (
         errors=(MalformedDeltaError,),
         seeds=_deltas,
         covers=(f"{_AT}.index.delta.decode_delta",),
+    ),
+    Decoder(
+        name="index-file",
+        decode=_load,
+        errors=(),
+        seeds=_deltas,
+        covers=(f"{_AT}.index.directory.DirectoryIndex.load",),
+        memory=Bound(4 << 20, 512),
+        steps=Bound(20_000, 100),
     ),
     Decoder(
         name="index-handle-state",

@@ -13,7 +13,7 @@ from itertools import chain, starmap
 
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.logs.id_pattern import IdPattern, PatternIds, patterns_of
-from bookie_server.storage.logs.rows import ROW_SIZE
+from bookie_server.storage.logs.rows import ROW_SIZE, are_possible
 from bookie_server.wire.buffer import Buffer
 
 _ITEM = struct.Struct(">BI")
@@ -169,7 +169,7 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
         case 3 if len(content) > _LEDGER.size:
             delta.handles[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 4 if len(content) > _LEDGER.size and (len(content) - _LEDGER.size) % ROW_SIZE == 0:
-            delta.rows[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
+            delta.rows[_LEDGER.unpack_from(content)[0]] = _checked_rows(content[_LEDGER.size :])
         case 5 if len(content) == _RANGE.size:
             delta.tombstones.append(_RANGE.unpack(content))
         case 6 if (len(content) - _LEDGER.size) % _PATTERN.size == 0:
@@ -197,4 +197,10 @@ def _decode_moved(content: bytes) -> tuple[int, Moved]:
     if end > len(content) or (len(content) - end) % ROW_SIZE:
         raise MalformedDeltaError(f"moves of {len(content)} bytes; count={count}")
     places = tuple(_PLACE.iter_unpack(content[_MOVED_HEAD_SIZE:end]))
-    return _LEDGER.unpack_from(content)[0], Moved(places, content[end:])
+    return _LEDGER.unpack_from(content)[0], Moved(places, _checked_rows(content[end:]))
+
+
+def _checked_rows(packed: bytes) -> bytes:
+    if not are_possible(packed):
+        raise MalformedDeltaError("rows of blocks that there cannot be")
+    return packed
