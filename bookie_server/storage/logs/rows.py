@@ -94,9 +94,9 @@ def are_possible(packed: bytes | memoryview) -> bool:
         return all(map(_are_possible, pieces))
     # Without values made of them: a start does this for every ledger.
     return all(
-        0 <= start
-        and 1 <= size
-        and 1 <= count
+        start >= 0
+        and size >= 1
+        and count >= 1
         and (count == 1 or period >= size)
         and size * count <= entry_count
         and entry_count * RECORD_OVERHEAD <= size_bytes
