@@ -194,6 +194,7 @@ DECODERS: tuple[Decoder, ...] = (
         seeds=lambda: [*map(_framed, _requests()), b"".join(map(_framed, _requests()[:12]))],
         covers=(f"{_AT}.incoming.Incoming.cut", f"{_AT}.frames.parse_length"),
         memory=Bound(64 * 1024, 128),
+        steps=Bound(4_000, 64),
     ),
     _row(
         name="rpc-quick-add",

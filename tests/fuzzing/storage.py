@@ -33,7 +33,7 @@ from bookie_server.storage.index.directory import GROUP_MAGIC, DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state, encode_handle_state
 from bookie_server.storage.logs import entry_log
 from bookie_server.storage.logs.id_pattern import IdPattern
-from bookie_server.storage.logs.rows import Block, Row, pack_row
+from bookie_server.storage.logs.rows import Block, LedgerRows, Row, pack_row
 from bookie_server.wire.digest import crc32c
 from bookie_server.wire.record import parse_run
 from tests.doubles.records import records
@@ -46,6 +46,8 @@ _AT = "bookie_server.storage"
 _INSTANCE = b"instance-of-ours"
 _SECTOR = 512
 _LOG_ID = 1
+_BLOCK_MAX = 16 << 20
+"""As many ids as such a block may have are in memory at once."""
 _STATE = IndexState(0, 0, 1, 1, False)
 
 
@@ -99,8 +101,20 @@ def _sealed_index_header(content: bytes) -> bytes:
     return group.signed(content[:42].ljust(42, b"\0"))
 
 
-def _load(content: bytes) -> list[object]:
+def _has_huge_blocks(content: bytes) -> bool:
+    """Whether the delta has rows of blocks that are larger than any: how large they may be is a setting without limit."""
+    try:
+        delta = decode_delta(memoryview(content), _STATE)
+    except MalformedDeltaError:
+        return False
+    rows = [*delta.rows.values(), *(moved.rows for moved in delta.moved.values())]
+    return any(row.block.size_bytes > _BLOCK_MAX for packed in rows for row in LedgerRows(packed))
+
+
+def _load(content: bytes) -> list[object] | None:
     """A bookie's start with this delta behind a sound snapshot; what is damaged is reported, whatever it is."""
+    if _has_huge_blocks(content):
+        return None
     header = index_header.IndexHeader(index_header.FILE_MAGIC, 2, 0, 5, _INSTANCE, 1)
     format, end = GroupFormat(GROUP_MAGIC, _SECTOR, _INSTANCE), GroupEnd(5, _SECTOR, 0)
     parts = [header.encode()]
@@ -205,7 +219,7 @@ DECODERS: tuple[Decoder, ...] = (
         errors=(),
         seeds=_deltas,
         covers=(f"{_AT}.index.directory.DirectoryIndex.load",),
-        memory=Bound(4 << 20, 512),
+        memory=Bound(256 << 20, 512),
         steps=Bound(20_000, 100),
     ),
     Decoder(
