@@ -104,7 +104,7 @@ sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules
 	$(BIN)/python -m tests.simulation$(SIM_$(TIER)) --seed $(SEED) --trace
 
 .PHONY: soak
-soak: bootstrap ## Simulated worlds and commits for MINUTES=60, then bookies and Spark drivers killed, then one demo
+soak: bootstrap ## Simulated worlds and commits for MINUTES=60, a million inputs for the decoders, then bookies and Spark drivers killed, then one demo
 	@first=$$(date +%s)
 	runs=
 	for core in $$(seq $$(nproc)); do
@@ -113,6 +113,7 @@ soak: bootstrap ## Simulated worlds and commits for MINUTES=60, then bookies and
 		runs="$$runs $$!"
 	done
 	for run in $$runs; do wait $$run; done
+	$(BIN)/python -W ignore -m tests.fuzzing --inputs 1000000 --processes $$(nproc)
 	$(BIN)/python -W ignore -m tests.integration.crash_campaign --kills 400
 	$(BIN)/python -m tests.spark.kills --minutes $$(( $(MINUTES) / 4 ))
 	$(BIN)/bookkeeper demo --scale $(SCALE)

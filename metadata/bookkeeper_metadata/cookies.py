@@ -14,7 +14,7 @@ Source: Apache ``Cookie``, ``ZKRegistrationManager.writeCookie``.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 
 from google.protobuf import text_format
 
@@ -113,7 +113,8 @@ def parse_cookie(value: bytes, path: str) -> Cookie:
             _parse_directories(message.ledgerDirs),
             message.instanceId if message.HasField("instanceId") else None,
         )
-    except (ValueError, text_format.ParseError) as cause:
+    # Unknown fields are passed over by a function that calls itself, however deep they are nested.
+    except (ValueError, text_format.ParseError, RecursionError) as cause:
         raise MetadataCorruptError(path, f"not a cookie: {cause}") from cause
 
 
@@ -143,10 +144,11 @@ def parse_counter(value: bytes, path: str) -> StartCounter:
     """
     try:
         counter = StartCounter(**json.loads(value))
-        if type(counter.starts) is not int or counter.starts < 0:
-            raise ValueError(f"starts={counter.starts!r}")
+        kinds = tuple(map(type, astuple(counter)))
+        if kinds != (int, str, bool, bool, int) or min(counter.starts, counter.collections) < 0:
+            raise ValueError(str(counter))
         return counter
-    except (ValueError, TypeError) as cause:
+    except (ValueError, TypeError, RecursionError) as cause:
         raise MetadataCorruptError(path, f"not a start counter: {cause!r}") from cause
 
 

@@ -138,8 +138,8 @@ def _to_model(message: LedgerMetadataFormat) -> LedgerMetadata:
         digest_type=DigestType(message.digestType),
         password=message.password,
         custom_metadata={text(entry.key): entry.value for entry in message.customMetadata},
-        # 0 would be a time; -1 has the reader take the node's.
-        created_ms=message.ctime if message.HasField("ctime") else -1,
+        # 0 would be a time; -1 has the reader take the node's, and so has any other negative one.
+        created_ms=max(message.ctime, -1) if message.HasField("ctime") else -1,
         writer_token=message.cToken,
     )
 

@@ -54,6 +54,8 @@ ATTEMPTS_MAX = 20
 """Attempts of one change; losing all of them means that others change the mark without pause."""
 _LEVELS = 4
 _FOLDERS_AT_ONCE = 64
+_DELAY_DIGITS_MAX = 10
+"""Of seconds, in Apache's 32 bits; what is longer is no delay, and Python refuses to read thousands of them."""
 _FOLDER = re.compile(r"[0-9a-f]{4}")
 
 
@@ -89,7 +91,7 @@ def parse_mark(node: Node, path: str) -> Mark:
         message = text_format.Parse(
             node.value.decode(), UnderreplicatedLedgerFormat(), allow_unknown_field=True
         )
-    except (ValueError, text_format.ParseError) as cause:
+    except (ValueError, text_format.ParseError, RecursionError) as cause:
         raise MetadataCorruptError(path, f"not a mark of a ledger: {cause}") from cause
     marked_ms = message.ctime if message.HasField("ctime") else None
     return Mark(tuple(message.replica), marked_ms, node.version, node.created_ms)
@@ -378,4 +380,4 @@ class Underreplication:
 
 def _parse_delay(node: Node | None) -> int | None:
     text = b"" if node is None else node.value
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdigit() and len(text) <= _DELAY_DIGITS_MAX else None

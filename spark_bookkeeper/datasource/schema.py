@@ -35,6 +35,8 @@ from spark_bookkeeper.datasource.errors import (
 from spark_bookkeeper.datasource.nesting import list_around, map_around, struct_around
 
 SCHEMA_VERSION = 1
+_LEVELS_MAX = 100
+"""Types within each other; Arrow follows 64, and so no log was made with more."""
 RAW_COLUMN = "value"
 """The one column of a log with raw payloads."""
 
@@ -62,32 +64,53 @@ def parse_log_schema(value: bytes) -> LogSchema:
     Raises:
         ValueError: the value is none of ours, or of a later version.
     """
-    found = json.loads(value)
-    if not isinstance(found, dict) or found.get("version") != SCHEMA_VERSION:
-        raise ValueError(f"not a schema of version {SCHEMA_VERSION}")
     try:
-        if _names_code(found["spark"]):
-            raise ValueError("a user defined type names Python code, which no reader runs")
+        found = json.loads(value)
+        if not isinstance(found, dict) or found.get("version") != SCHEMA_VERSION:
+            raise ValueError(f"not of version {SCHEMA_VERSION}")
+        _check_types(found["spark"])
         arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"], validate=True)))
         return LogSchema(StructType.fromJson(found["spark"]), arrow)
-    except (KeyError, TypeError, ValueError, AttributeError, OSError, PySparkException) as e:
-        raise ValueError(f"schema cannot be understood: {e}") from e
+    except _NOT_UNDERSTOOD as e:
+        raise ValueError(f"schema cannot be understood: {e!r}") from e
 
 
-def _names_code(of: object) -> bool:
-    """Whether a type's JSON holds a user defined type anywhere: PySpark imports the module it names."""
-    types_left = [of]
-    while types_left:
-        each = types_left.pop()
-        if isinstance(each, dict):
-            if each.get("type") == "udt":
-                return True
-            # Wherever a type may stand, also where others are missing: PySpark parses one by one.
-            types_left += [each.get(key) for key in ("elementType", "keyType", "valueType")]
-            fields = each.get("fields")
-            if isinstance(fields, list):
-                types_left += [field.get("type") for field in fields if isinstance(field, dict)]
-    return False
+_NOT_UNDERSTOOD = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,  # PySpark's own, of a collation
+    RecursionError,  # nested too deeply, for JSON or for PySpark
+    OSError,
+    PySparkException,
+    pa.ArrowException,
+)
+"""What a value that is no schema makes JSON, PySpark and Arrow raise."""
+
+
+def _check_types(of: object) -> None:
+    """Refuse a type's JSON that holds a user defined type anywhere: PySpark imports the module it names.
+
+    Raises:
+        ValueError: it does, or it is nested deeper than any schema that was stored.
+    """
+    level = [of]
+    for _ in range(_LEVELS_MAX):
+        below: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                if each.get("type") == "udt":
+                    raise ValueError("a user defined type names Python code, which no reader runs")
+                # Wherever a type may stand, also where others are missing: PySpark parses one by one.
+                below += [each.get(key) for key in ("elementType", "keyType", "valueType")]
+                fields = each.get("fields")
+                if isinstance(fields, list):
+                    below += [field.get("type") for field in fields if isinstance(field, dict)]
+        if not below:
+            return
+        level = below
+    raise ValueError(f"types within {_LEVELS_MAX} others")
 
 
 def log_schema_of(schema: StructType) -> LogSchema:

@@ -148,7 +148,10 @@ def _read(files: FileSystem, directory: str, name: str) -> dict[str, Any]:
     checksum, _, line = content.rstrip(b"\n").partition(b"\n")
     if checksum != b"%08x" % crc32c(line):
         raise DamagedFileError(path, "checksum does not match")
-    document = json.loads(line)
-    if document.pop("format") != FORMAT_VERSION:
-        raise DamagedFileError(path, "written by a newer version")
-    return dict(document)
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as cause:
+        raise DamagedFileError(path, f"not JSON: {cause}") from cause
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT_VERSION:
+        raise DamagedFileError(path, "of another format, or written by a newer version")
+    return document

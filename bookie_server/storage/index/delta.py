@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
-from itertools import chain
+from itertools import chain, starmap
 
 from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
-from bookie_server.storage.logs.rows import ROW_SIZE
+from bookie_server.storage.logs.id_pattern import IdPattern, PatternIds, patterns_of
+from bookie_server.storage.logs.rows import ROW_SIZE, are_possible
 from bookie_server.wire.buffer import Buffer
 
 _ITEM = struct.Struct(">BI")
@@ -29,6 +29,8 @@ _MOVED_TAG, _DROPPED_TAG = 7, 8
 _MOVED_HEAD_SIZE = _LEDGER.size + _COUNT.size
 _DAMAGED = 1
 _GROUP_BODY_SIZE = 4 * 1024 * 1024
+_REPLACED_IDS_MAX = 1 << 20
+"""Most ids of one pattern: those of a record that replaces entries are far fewer, and each is looked for in the rows."""
 
 
 class MalformedDeltaError(ValueError):
@@ -167,14 +169,12 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
         case 3 if len(content) > _LEDGER.size:
             delta.handles[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 4 if len(content) > _LEDGER.size and (len(content) - _LEDGER.size) % ROW_SIZE == 0:
-            delta.rows[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
+            delta.rows[_LEDGER.unpack_from(content)[0]] = _checked_rows(content[_LEDGER.size :])
         case 5 if len(content) == _RANGE.size:
             delta.tombstones.append(_RANGE.unpack(content))
         case 6 if (len(content) - _LEDGER.size) % _PATTERN.size == 0:
-            delta.replaced[_LEDGER.unpack_from(content)[0]] = [
-                IdPattern(*numbers).ids()
-                for numbers in _PATTERN.iter_unpack(content[_LEDGER.size :])
-            ]
+            patterns = starmap(IdPattern, _PATTERN.iter_unpack(content[_LEDGER.size :]))
+            delta.replaced[_LEDGER.unpack_from(content)[0]] = list(map(_ids_of, patterns))
         case 7 if len(content) >= _MOVED_HEAD_SIZE:
             ledger_id, moves = _decode_moved(content)
             delta.moved[ledger_id] = moves
@@ -184,10 +184,23 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
             raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")
 
 
+def _ids_of(pattern: IdPattern) -> Sequence[int]:
+    """The ids of a pattern that a disk says, in no more memory than that takes."""
+    if not pattern.is_possible or pattern.size * pattern.count > _REPLACED_IDS_MAX:
+        raise MalformedDeltaError(f"no ids that are replaced; {pattern}")
+    return pattern.ids() if 1 in (pattern.size, pattern.count) else PatternIds(pattern)
+
+
 def _decode_moved(content: bytes) -> tuple[int, Moved]:
     (count,) = _COUNT.unpack_from(content, _LEDGER.size)
     end = _MOVED_HEAD_SIZE + count * _PLACE.size
     if end > len(content) or (len(content) - end) % ROW_SIZE:
         raise MalformedDeltaError(f"moves of {len(content)} bytes; count={count}")
     places = tuple(_PLACE.iter_unpack(content[_MOVED_HEAD_SIZE:end]))
-    return _LEDGER.unpack_from(content)[0], Moved(places, content[end:])
+    return _LEDGER.unpack_from(content)[0], Moved(places, _checked_rows(content[end:]))
+
+
+def _checked_rows(packed: bytes) -> bytes:
+    if not are_possible(packed):
+        raise MalformedDeltaError("rows of blocks that there cannot be")
+    return packed

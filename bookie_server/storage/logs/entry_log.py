@@ -24,7 +24,7 @@ from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import CRC_SIZE, is_signed, signed
 from bookie_server.storage.logs.id_pattern import patterns_of
-from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, pack_row, unpack_row
+from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, are_possible, pack_row, unpack_row
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import crc32c, crc32c_of
 from bookie_server.wire.record import Run
@@ -212,6 +212,9 @@ def read_footer(
         OSError: the file cannot be read.
     """
     footer = _read_footer(files, directory, log_id, instance_id)
+    packed = np.frombuffer(footer, _FOOTER_LAYOUT)["row"].tobytes()
+    if not are_possible(packed):
+        raise DamagedFileError(f"{directory}/{file_name(log_id)}", "rows of impossible blocks")
     return [
         (_LEDGER.unpack_from(footer, at)[0], unpack_row(footer, at + _LEDGER.size))
         for at in range(0, len(footer), _FOOTER_ROW_SIZE)
@@ -260,6 +263,9 @@ def _read_footer(files: FileSystem, directory: str, log_id: int, instance_id: by
         magic, offset, length, checksum = _TRAILER.unpack_from(trailer)
         if (
             magic != _TRAILER_MAGIC
+            # Either may be negative, and their sum fit all the same.
+            or offset < HEADER_SIZE
+            or length < 0
             # The trailer is found from the file's end, so a shorter or longer file must not pass.
             or offset + length + TRAILER_SIZE != size
             or length % _FOOTER_ROW_SIZE

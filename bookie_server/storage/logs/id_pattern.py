@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 PERIOD_MAX = 2**31 - 1
 
@@ -32,6 +34,15 @@ class IdPattern:
     def __len__(self) -> int:
         return self.size * self.count
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether there can be such ids; the numbers may be a disk's."""
+        return (
+            min(self.start, self.size - 1, self.count - 1) >= 0
+            and (self.count == 1 or self.period >= self.size)
+            and self.last <= ENTRY_ID_MAX
+        )
+
     def ids(self) -> Sequence[int]:
         """The ids, ascending."""
         if self.count == 1:
@@ -43,6 +54,30 @@ class IdPattern:
             for first in range(self.start, self.last + 1, self.period)
             for offset in range(self.size)
         ]
+
+
+class PatternIds(Sequence[int]):
+    """The ids of a pattern, ascending; none is made before it is asked for."""
+
+    def __init__(self, pattern: IdPattern) -> None:
+        self._pattern = pattern
+
+    def __len__(self) -> int:
+        return len(self._pattern)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        places = range(len(self))[index]
+        return self._at(places) if isinstance(places, int) else [self._at(at) for at in places]
+
+    def _at(self, place: int) -> int:
+        group, offset = divmod(place, self._pattern.size)
+        return self._pattern.start + group * self._pattern.period + offset
 
 
 def patterns_of(ids: Sequence[int]) -> list[IdPattern]:

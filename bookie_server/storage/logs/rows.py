@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
+from bookie_server.wire.record import RECORD_OVERHEAD
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 _ROW = struct.Struct(">qIIIIqqII")
 ROW_SIZE = _ROW.size
@@ -83,6 +85,45 @@ def unpack_row(packed: bytes | bytearray | memoryview, offset: int = 0) -> Row:
     """The inverse of ``pack_row``."""
     *ids, entry_count, log_id, at, size, checksum = _ROW.unpack_from(packed, offset)
     return Row(IdPattern(*ids), Block(log_id, at, size, checksum, entry_count))
+
+
+def are_possible(packed: bytes | memoryview) -> bool:
+    """Whether a checkpoint may have written each of these rows; the numbers are a disk's, and ids are made of them."""
+    if len(packed) > _FEW_ROWS * ROW_SIZE:
+        pieces = (packed[at : at + _PIECE_SIZE] for at in range(0, len(packed), _PIECE_SIZE))
+        return all(map(_are_possible, pieces))
+    # Without values made of them: a start does this for every ledger.
+    return all(
+        start >= 0
+        and size >= 1
+        and count >= 1
+        and (count == 1 or period >= size)
+        and size * count <= entry_count
+        and entry_count * RECORD_OVERHEAD <= size_bytes
+        and start + period * (count - 1) + size - 1 <= ENTRY_ID_MAX
+        for start, size, period, count, entry_count, _, _, size_bytes, _ in _ROW.iter_unpack(packed)
+    )
+
+
+def _are_possible(packed: bytes | memoryview) -> bool:
+    """The same of many at once."""
+    rows = np.frombuffer(packed, _LAYOUT)
+    names = ("size", "period", "count", "entry_count", "size_bytes")
+    # Products of two of these have 64 bits, and no sign.
+    size, period, count, entry_count, size_bytes = (rows[name].astype(np.uint64) for name in names)
+    one = np.uint64(1)
+    if not (size >= one).all() or not (count >= one).all() or rows["start"].min() < 0:
+        return False
+    behind = np.uint64(ENTRY_ID_MAX) - rows["start"].astype(np.uint64)
+    return bool(
+        (
+            ((count == one) | (period >= size))
+            & (size * count <= entry_count)
+            & (entry_count * np.uint64(RECORD_OVERHEAD) <= size_bytes)
+            & (period * (count - one) <= behind)
+            & (size - one <= behind - np.minimum(period * (count - one), behind))
+        ).all()
+    )
 
 
 class LedgerRows:
