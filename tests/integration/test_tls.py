@@ -17,6 +17,7 @@ from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.ledger.errors import TlsNeededError, TlsNotOfferedError
 from tests.doubles.certificates import Authority, settings_of
+from tests.integration.admin_page import admin_page
 from tests.integration.processes import eventually
 from tests.patience import seconds
 
@@ -94,6 +95,23 @@ def test_metrics_and_health_are_shown_over_tls(secured: LocalCluster, authority:
         assert b"bookkeeper_server" in answer.read()
     with pytest.raises((urllib.error.URLError, OSError)):
         urllib.request.urlopen(f"{address.replace('https', 'http')}/metrics", timeout=60)
+
+
+def test_the_admin_page_is_shown_to_whoever_has_a_certificate(
+    secured: LocalCluster, authority: Authority
+) -> None:
+    own, operator = (
+        authority.files("operator"),
+        ssl.create_default_context(cafile=str(authority.trust_path)),
+    )
+    flags = [f"--{name.replace('_', '-')}={path}" for name, path in settings_of(own).items()]
+    operator.load_cert_chain(own.certificate_path, own.key_path)
+    with admin_page(secured.metadata_service_uri, *flags, tls=operator) as page:
+        assert page.url.startswith("https://")
+        assert len(page.json("bookies")["bookies"]) == 4
+        strangers = ssl.create_default_context(cafile=str(authority.trust_path))
+        with pytest.raises((urllib.error.URLError, OSError)):
+            urllib.request.urlopen(f"{page.url}/metrics", timeout=60, context=strangers)
 
 
 def test_a_lost_bookie_is_made_up_for(secured: LocalCluster, authority: Authority) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -81,6 +82,7 @@ class RefusedError(Exception):
         self.status = status
 
 
+MakeContext = Callable[[], ssl.SSLContext]
 Route = Callable[[Asked], Answer]
 """Answers a GET; called in any of the server's threads. May raise :class:`RefusedError`."""
 
@@ -163,7 +165,7 @@ class HttpServer:
 
     ``port`` 0 takes a free one. A path that ends in ``/*`` is of everything one level below it. ``is_private``: nobody
     is answered who knows the server by another name than this machine's own, as a page of a stranger does whose name
-    leads here. ``setting`` is the port's. ``tls``: over TLS alone, whoever asks.
+    leads here. ``setting`` is the port's. ``tls``: over TLS alone; ``wants_certificate``: of whoever asks.
 
     Raises:
         PortUnavailableError: the port cannot be had.
@@ -178,9 +180,13 @@ class HttpServer:
         is_private: bool = False,
         setting: str = "http_port",
         tls: Tls | None = None,
+        wants_certificate: bool = False,
     ) -> None:
+        context: MakeContext | None = None
+        if tls is not None:
+            context = partial(tls.server_context, wants_certificate=wants_certificate)
         try:
-            self._server = _Server(host, port, routes, is_private, tls)
+            self._server = _Server(host, port, routes, is_private, context)
         except OSError as cause:
             raise port_unavailable(cause, host, port, setting) from cause
         self.port: int = self._server.server_address[1]
@@ -205,9 +211,9 @@ class _Server(ThreadingMixIn, TCPServer):
         port: int,
         routes: Mapping[str, Route],
         is_private: bool,
-        tls: Tls | None,
+        tls_context: MakeContext | None,
     ) -> None:
-        self._tls = tls
+        self._tls_context = tls_context
         self.routes = routes
         self.is_private = is_private
         self._since_s: dict[socket.socket, float] = {}
@@ -245,13 +251,12 @@ class _Server(ThreadingMixIn, TCPServer):
             raise
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        if self._tls is None:
+        if self._tls_context is None:
             super().finish_request(request, client_address)
             return
         # In the thread that answers: a client that is slow to agree keeps nobody waiting. Not over the socket itself,
         # which whoever cuts it off has in his hands.
-        context = self._tls.server_context(wants_certificate=False)
-        with context.wrap_socket(request.dup(), server_side=True) as secured:
+        with self._tls_context().wrap_socket(request.dup(), server_side=True) as secured:
             super().finish_request(secured, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
