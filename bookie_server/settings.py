@@ -17,6 +17,7 @@ from bookkeeper_metadata.bookies import BOOKIE_ID_RULE, is_bookie_id
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.settings import Settings, setting
 from bookkeeper_metadata.foundation.settings_sources import SettingsTable
+from bookkeeper_metadata.store.zookeeper_settings import ZOOKEEPER_VARIABLES, ZooKeeperSettings
 
 _MIB = 1024 * 1024
 _PORT_MAX = 65535
@@ -34,7 +35,7 @@ LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessSettings(Settings):
+class ProcessSettings(ZooKeeperSettings):
     """What every process that runs for long is told: its cluster, what it shows of itself, and how it logs."""
 
     metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
@@ -263,8 +264,9 @@ def bookie_settings_table() -> SettingsTable[BookieSettings]:
 
 
 def settings_table(kind: type[P], prefix: str) -> SettingsTable[P]:
-    """All settings of a process; the cluster's variable is the same for each."""
-    return SettingsTable(kind, prefix, {"metadata_service_uri": METADATA_URI_VARIABLE})
+    """All settings of a process; the variables of the cluster, and of how to get into it, are the same for each."""
+    shared = {"metadata_service_uri": METADATA_URI_VARIABLE, **ZOOKEEPER_VARIABLES}
+    return SettingsTable(kind, prefix, shared)
 
 
 def load_settings(

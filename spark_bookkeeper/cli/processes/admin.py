@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
@@ -44,6 +45,7 @@ def admin(uri: str, *, host: str, port: int, insecure: bool) -> None:
     from spark_bookkeeper.admin.page.routes import routes_of
     from spark_bookkeeper.datasource.options.model import TargetOptions
     from spark_bookkeeper.datasource.session import open_session
+    from spark_bookkeeper.environment import given_client_settings
 
     if not insecure and not is_loopback(host):
         raise click.UsageError(
@@ -54,7 +56,8 @@ def admin(uri: str, *, host: str, port: int, insecure: bool) -> None:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    target = TargetOptions(metadata_service_uri=uri, client_settings=_PATIENCE)
+    client_settings = (*_PATIENCE, *given_client_settings(os.environ))
+    target = TargetOptions(metadata_service_uri=uri, client_settings=client_settings)
     routes = routes_of(lambda: open_session(target))
     server = HttpServer(host, port, routes, is_private=is_loopback(host), setting="port")
     shown_host = f"[{host}]" if ":" in host else host

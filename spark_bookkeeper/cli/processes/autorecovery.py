@@ -78,14 +78,18 @@ async def _run(settings: AutoRecoverySettings) -> None:
     from spark_bookkeeper.log.layer import LogLayer
     from spark_bookkeeper.replication.auto_recovery import name_of_process, run_auto_recovery
     from spark_bookkeeper.replication.measures import ReplicationMeasures
+    from spark_bookkeeper.settings import ClientSettings
 
     own = settings.bookie or None
+    client_settings = ClientSettings(**settings.of_zookeeper())  # type: ignore[arg-type]
     measures, house = ReplicationMeasures(), HousekeepingMeasures()
     async with AsyncExitStack() as stack:
         if settings.http_port:
             # Before the metadata service is asked: a process that waits for it lives, too.
             stack.callback(_show(settings, measures, house).close)
-        client = await stack.enter_async_context(aio.BookKeeper(settings.metadata_service_uri))
+        client = await stack.enter_async_context(
+            aio.BookKeeper(settings.metadata_service_uri, settings=client_settings)
+        )
         ledgers = await client.connect()
         cluster = ledgers.cluster
         holder = own or name_of_process()

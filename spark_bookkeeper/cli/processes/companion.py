@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bookie_server.settings import AUTORECOVERY_PREFIX, BookieSettings
 from bookkeeper_metadata.foundation.closing import Closing
@@ -49,8 +50,12 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
         "log_format": settings.log_format,
     }
     try:
+        own = _given(config)
+        # As the bookie gets into ZooKeeper, unless it is to be another user there.
+        ways = settings.of_zookeeper().items()
+        flags |= {name: value for name, value in ways if value and name not in own}
         load_auto_recovery_settings(config, dict(flags))
-        _refuse_others(config, flags)
+        _refuse_others(own, flags)
     except OSError as cause:
         raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
     command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
@@ -60,12 +65,15 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
     return command
 
 
-def _refuse_others(config: str | None, of_bookie: Mapping[str, str]) -> None:
-    """Say where its own settings are not the bookie's, which count."""
-    table = auto_recovery_settings_table()
+def _given(config: str | None) -> Mapping[str, Any]:
+    """What its own file and variables say."""
     # Not the cluster's variable, which is for all processes: there a flag of the bookie beats it, as ever.
     own = {name: each for name, each in os.environ.items() if name.startswith(AUTORECOVERY_PREFIX)}
-    given = table.given(config_path=config, environment=own)
+    return auto_recovery_settings_table().given(config_path=config, environment=own)
+
+
+def _refuse_others(given: Mapping[str, Any], of_bookie: Mapping[str, str]) -> None:
+    """Say where its own settings are not the bookie's, which count."""
     defects = []
     for name in sorted(of_bookie.keys() & given.keys()):
         theirs, ours = of_bookie[name], given[name]

@@ -21,8 +21,10 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
     inner = {spec.name for spec in fields(found.connection)}
     names = sorted({spec.name for spec in fields(found)} - {"connection"} | inner)
     known = {name.replace("_", ""): name for name in names}
-    for key, value in given:
-        name = known.get(key.replace("_", "").lower())
+    # In the order of their declaration: a setting that needs another is declared behind it.
+    places = {name: at for at, name in enumerate(spec.name for spec in fields(found))}
+    for key, value in sorted(given, key=lambda each: places.get(known.get(_plain(each[0]), ""), 0)):
+        name = known.get(_plain(key))
         if name is None:
             defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {', '.join(names)}")
             continue
@@ -37,6 +39,10 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
     if defects:
         raise OptionsError(tuple(defects))
     return found
+
+
+def _plain(key: str) -> str:
+    return key.replace("_", "").lower()
 
 
 def _whole(value: str) -> int:
