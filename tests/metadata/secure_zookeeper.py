@@ -19,6 +19,8 @@ from spark_bookkeeper.local.ports import LOOPBACK, free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 
 HOST = "localhost"
+PASSWORD = "secret:with colon"
+"""Of every user, unless a test says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class SecureZooKeeper(ConfiguredZooKeeper):
         return f"{HOST}:{self.secure_port}"
 
 
-def user_file(directory: Path, user: str, password: str = "secret:with colon") -> str:
+def user_file(directory: Path, user: str, password: str = PASSWORD) -> str:
     """The path of a file with these."""
     path = directory / f"{user}.auth"
     path.write_text(f"{user}:{password}\nnot read\n", encoding="utf-8")

@@ -29,13 +29,12 @@ from bookkeeper_metadata.store.zookeeper_access import load_access
 from bookkeeper_metadata.store.zookeeper_settings import ZooKeeperSettings
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.doubles.waits import until, until_read
-from tests.metadata.secure_zookeeper import ConfiguredZooKeeper, as_user, user_file
+from tests.metadata.secure_zookeeper import PASSWORD, ConfiguredZooKeeper, as_user, user_file
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
 SESSION_TIMEOUT_MS = 4_000
-PASSWORD = "secret:with colon"
 OWN: Acl = (Grant("digest", digest_id(f"me:{PASSWORD}"), 31),)
 READ = parse_acl("world:anyone:r")
 NOBODY = ZooKeeperSettings()
