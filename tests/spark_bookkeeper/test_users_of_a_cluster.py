@@ -247,3 +247,31 @@ async def test_writers_of_ledgers_may_be_kept_from_deleting_any(cluster: Guarded
 
     assert len(await read_ledger(cluster.client(store), opened, recovery=False)) == 3
     await cluster.client(admin).delete_ledger(opened)
+
+
+async def test_spark_may_be_kept_from_deleting_ledgers_and_auto_recovery_does_it_then(
+    cluster: Guarded,
+) -> None:
+    """Its writes commit, and what they leave behind waits for who may collect it."""
+    of_admin, of_spark = grant("admin", "cdrwa"), grant("spark", "crw")
+    admin = await initialized(cluster, "admin", grant("spark", "cdrw"))
+    await cluster.start_bookies(admin)
+    owner = cluster.log(admin)
+    await owner.create_log()
+    log = cluster.log(await cluster.session("spark", f"{of_spark},{of_admin}"), owner.log_id)
+
+    for number in range(3):
+        await log.append(Job.of_batch(f"append {number}"))
+    assert await log.rows() == 60
+    await log.append(Job.of_stream("q", 0), is_overwrite=True)
+    log.late_ms = owner.late_ms = 8 * DAY_MS
+    with pytest.raises(MetadataAccessError):
+        await log.collect()
+
+    assert len(await ledgers_of(cluster, admin)) == 8
+    assert len((await owner.collect()).ledgers_deleted) == 6
+    assert await owner.rows() == await log.rows() == 20
+
+
+async def ledgers_of(cluster: Guarded, store: ZooKeeperStore) -> list[int]:
+    return [ledger_id async for ledger_id in cluster.client(store).list_ledgers()]
