@@ -161,6 +161,7 @@ def test_every_error_that_reaches_spark_is_explained_and_no_other(repository: Pa
     modules = (
         "bookkeeper_metadata.errors",
         "bookkeeper_metadata.foundation.errors",
+        "bookkeeper_metadata.foundation.tls",
         "spark_bookkeeper.ledger.errors",
         "spark_bookkeeper.log.errors",
         "spark_bookkeeper.datasource.errors",

@@ -59,7 +59,6 @@ class MetadataAccessError(BookKeeperError):
     been sent before, with its reply lost.
     """
 
-    code = -102
     name = "BK_METADATA_ACCESS"
 
     detail: str
