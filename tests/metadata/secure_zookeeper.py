@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.x509 import load_pem_x509_certificate
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -29,6 +30,8 @@ class Certificates:
 
     trust_path: str
     path: str
+    subject: str
+    """As whom ZooKeeper knows it."""
 
     @classmethod
     def make(cls, directory: Path, name: str, authority: trustme.CA) -> Certificates:
@@ -42,7 +45,8 @@ class Certificates:
         trust, path = directory / "trust.pem", directory / f"{name}.pem"
         authority.cert_pem.write_to_path(trust)
         path.write_bytes(chain + pem)
-        return cls(str(trust), str(path))
+        named = load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+        return cls(str(trust), str(path), named.subject.rfc4514_string())
 
 
 class ConfiguredZooKeeper(ZooKeeperProcess):

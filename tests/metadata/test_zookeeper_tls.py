@@ -13,7 +13,7 @@ import pytest
 import trustme
 from kazoo.client import KazooClient
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 from bookkeeper_metadata.foundation import tls
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
@@ -188,6 +188,25 @@ async def test_no_certificate_is_needed_where_none_is_wanted(
 
     assert found is not None
     assert found.value == bytes(900_000)
+
+
+async def test_a_certificate_is_a_user_where_zookeeper_asks_for_one(
+    secure: SecureZooKeeper, own: Certificates, tmp_path: Path, authority: trustme.CA
+) -> None:
+    other = Certificates.make(tmp_path / "other", "other", authority)
+    acl = f"x509:{own.subject}:cdrwa"
+    path = f"/x509-{next(_folders)}"
+    async with await open_store(secure, by_tls(own, zookeeper_acl=acl)) as store:
+        await store.create(path, b"mine")
+        found = await store.acl(path)
+    assert found is not None
+    assert ",".join(map(str, found.acl)) == acl
+
+    async with await open_store(secure, by_tls(own)) as store:
+        assert await store.get(path) is not None
+    async with await open_store(secure, by_tls(other)) as store:
+        with pytest.raises(MetadataAccessError):
+            await store.get(path)
 
 
 async def test_how_far_a_server_has_counted_is_asked_by_tls_too(

@@ -11,11 +11,14 @@ from random import Random
 
 import pytest
 
+from bookie_server.collection.collector import Collector
+from bookie_server.collection.counter import CollectionCounter
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cookies import StartCounter
 from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataAccessError
+from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.paths import Paths, PeriodicCheck
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.operations import NotEmptyError
@@ -197,6 +200,44 @@ async def test_bookies_and_spark_may_be_two_users_and_spark_kept_from_bookies_no
     assert await house.nodes().epochs() == []
     await house.logs.catalog.delete("orders")
     assert await bookies.children(f"{ROOT}-logs") == ["names"]
+
+
+async def test_a_bookie_that_is_not_let_in_deletes_nothing(cluster: Guarded) -> None:
+    """Metadata that it may not see are not metadata that are gone."""
+    store = await initialized(cluster, "me")
+    await cluster.start_bookies(store)
+    client = cluster.client(store)
+    ledger_ids = [await use_ledgers(client) for _ in range(2)]
+    bookie = cluster.bookies.bookies["b0:1"]
+    theirs = LedgerStore(await cluster.session("bookie"), ROOT, random=Random(1))
+    collector = Collector(bookie, Trusting(), theirs, interval_ms=100)
+    shut = grant("me", "cdrwa")
+    letting_in = f"{shut},{grant('bookie', 'cdrw')}"
+    path = PATHS.ledger(ledger_ids[0]).rpartition("/")[0]
+
+    for open_to_bookies in ((), (PATHS.idgen,), (PATHS.idgen, ROOT)):
+        for folder in open_to_bookies:
+            await restrict(store, folder, letting_in)
+        for _ in range(3):
+            with pytest.raises(MetadataAccessError):
+                await collector.collect()
+        assert sorted(bookie.held_ledgers) == ledger_ids
+    # Of what it may see it deletes what is gone, as ever.
+    for folder in (path, path.rpartition("/")[0], PATHS.ledger(ledger_ids[1])):
+        await restrict(store, folder, letting_in)
+    await store.delete(PATHS.ledger(ledger_ids[0]))
+    assert sum([await collector.collect() for _ in range(3)]) == 1
+    assert sorted(bookie.held_ledgers) == ledger_ids[1:]
+
+
+class Trusting(CollectionCounter):
+    """Counts nothing, and believes the metadata."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def count(self) -> bool:
+        return True
 
 
 async def test_readers_need_to_read_and_can_do_nothing_else(cluster: Guarded) -> None:
