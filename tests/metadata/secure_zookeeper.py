@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
-from cryptography.x509 import load_pem_x509_certificate
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509 import load_pem_x509_certificate
 
 from bookkeeper_metadata.store.zookeeper_settings import ZooKeeperSettings
 from spark_bookkeeper.local.ports import LOOPBACK, free_port
