@@ -46,7 +46,9 @@ class Certificates:
         authority.cert_pem.write_to_path(trust)
         path.write_bytes(chain + pem)
         named = load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
-        return cls(str(trust), str(path), named.subject.rfc4514_string())
+        # Java writes a mark with a stroke before it that Python does not.
+        subject = named.subject.rfc4514_string().replace("#", "\\#")
+        return cls(str(trust), str(path), subject)
 
 
 class ConfiguredZooKeeper(ZooKeeperProcess):

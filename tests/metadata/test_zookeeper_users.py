@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -152,6 +153,20 @@ async def test_others_are_refused_by_name_and_nothing_counts_as_absent(
     found = await mine.get(a)
     assert found is not None
     assert (found.value, await mine.children(folder)) == (b"mine", ["a"])
+
+
+async def test_the_password_is_logged_nowhere(
+    zookeeper: ZooKeeperProcess, me: ZooKeeperSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """kazoo logs what it sends."""
+    caplog.set_level(logging.DEBUG)
+
+    async with session(zookeeper, me) as store:
+        await expire(zookeeper, store)
+        assert await store.children("/") is not None
+
+    assert "metadata connected" in caplog.text
+    assert PASSWORD not in caplog.text
 
 
 async def test_a_wrong_password_is_another_user(

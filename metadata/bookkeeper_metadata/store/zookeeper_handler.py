@@ -35,7 +35,7 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self._attempt_s = session_timeout_s / _ATTEMPTS
         self._tls = tls
         self.tls_failure = ""
-        """Why TLS failed last; whoever connects forgets it."""
+        """Why TLS failed last since there was a connection."""
         self.is_connected: Callable[[], bool] = lambda: False
         """Whether the session has a connection; until then what is waited for is an attempt."""
 
@@ -48,9 +48,9 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """As ``select.select``, but for numbers of any size, and for an attempt with a limit."""
         # What TLS has taken from the socket is no event of the socket's any more.
-        ready = [file for file in readers if isinstance(file, _TlsConnection) and file.pending()]
-        if ready:
-            return ready, [], []
+        taken = [file for file in readers if isinstance(file, _TlsConnection) and file.pending()]
+        if taken:
+            timeout = 0.0
         if not self.is_connected():
             timeout = self._attempt_s if timeout is None else min(timeout, self._attempt_s)
         poll = select.poll()
@@ -61,7 +61,7 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
             poll.register(file, wanted)
         found = dict(poll.poll(None if timeout is None else timeout * 1000))
         return (
-            [file for file in readers if found.get(_number(file), 0) & _READABLE],
+            [f for f in readers if f in taken or found.get(_number(f), 0) & _READABLE],
             [file for file in writers if found.get(_number(file), 0) & _WRITABLE],
             [],
         )

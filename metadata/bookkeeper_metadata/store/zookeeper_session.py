@@ -290,7 +290,7 @@ class ZooKeeperSession:
     def _reason(self) -> str:
         """Why there is no connection, as the end of a sentence; empty where that is not known."""
         failure = self._handler.tls_failure
-        return f"; TLS fails: {failure}" if failure and not self._hint else self._hint
+        return f"; TLS failed: {failure}" if failure and not self._hint else self._hint
 
     async def _once(self, submit: Submit) -> Any:
         """Send one request once a connection is there, and wait for its answer."""
