@@ -215,16 +215,17 @@ async def test_a_bookie_that_is_not_let_in_deletes_nothing(cluster: Guarded) -> 
     letting_in = f"{shut},{grant('bookie', 'cdrw')}"
     path = PATHS.ledger(ledger_ids[0]).rpartition("/")[0]
 
-    for open_to_bookies in ((), (PATHS.idgen,), (PATHS.idgen, ROOT)):
-        for folder in open_to_bookies:
-            await restrict(store, folder, letting_in)
+    # Further and further: into the layout, the drawing of ids, the list of folders, one folder.
+    for opened in (None, PATHS.layout, PATHS.idgen, ROOT, path.rpartition("/")[0]):
+        if opened is not None:
+            await restrict(store, opened, letting_in)
         for _ in range(3):
             with pytest.raises(MetadataAccessError):
                 await collector.collect()
         assert sorted(bookie.held_ledgers) == ledger_ids
     # Of what it may see it deletes what is gone, as ever.
-    for folder in (path, path.rpartition("/")[0], PATHS.ledger(ledger_ids[1])):
-        await restrict(store, folder, letting_in)
+    for opened in (path, PATHS.ledger(ledger_ids[1])):
+        await restrict(store, opened, letting_in)
     await store.delete(PATHS.ledger(ledger_ids[0]))
     assert sum([await collector.collect() for _ in range(3)]) == 1
     assert sorted(bookie.held_ledgers) == ledger_ids[1:]
