@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.endpoints import GRPC, BookieServiceInfo
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.interface import Registration
@@ -127,7 +127,7 @@ class Registrar:
             self._has_changed.clear()
             try:
                 await self._move()
-            except (MetadataUnavailableError, StoreConflict) as failure:
+            except (MetadataUnavailableError, MetadataAccessError, StoreConflict) as failure:
                 _LOGGER.warning("registration not changed yet: %r", failure)
                 self._has_changed.set()
                 await asyncio.sleep(_TRY_AGAIN_S)

@@ -120,7 +120,7 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
     bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
     observer = _observer(settings)
-    store, root = await connect(settings.metadata_service_uri)
+    store, root = await connect(settings.metadata_service_uri, security=settings)
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)

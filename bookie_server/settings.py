@@ -19,6 +19,7 @@ from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata
 from bookkeeper_metadata.foundation.settings import Settings, setting
 from bookkeeper_metadata.foundation.settings_sources import SettingsTable
 from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsFiles, TlsSettings
+from bookkeeper_metadata.store.zookeeper_settings import ZOOKEEPER_VARIABLES, ZooKeeperSettings
 
 _MIB = 1024 * 1024
 _PORT_MAX = 65535
@@ -54,7 +55,7 @@ class CommonSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessSettings(TlsSettings, CommonSettings):
+class ProcessSettings(ZooKeeperSettings, TlsSettings, CommonSettings):
     """What every process that runs for long is told."""
 
     def defects(self) -> list[str]:
@@ -300,8 +301,8 @@ def bookie_settings_table() -> SettingsTable[BookieSettings]:
 
 
 def settings_table(kind: type[P], prefix: str) -> SettingsTable[P]:
-    """All settings of a process; the variables of the cluster and of TLS are the same for each."""
-    shared = {"metadata_service_uri": METADATA_URI_VARIABLE, **TLS_VARIABLES}
+    """All settings of a process; the variables of the cluster, of TLS and of how to get into ZooKeeper are the same for each."""
+    shared = {"metadata_service_uri": METADATA_URI_VARIABLE, **TLS_VARIABLES, **ZOOKEEPER_VARIABLES}
     return SettingsTable(kind, prefix, shared)
 
 

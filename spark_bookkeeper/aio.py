@@ -20,6 +20,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedE
 from bookkeeper_metadata.foundation.tls.contexts import tls_of
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
+from spark_bookkeeper.environment import client_settings_from_environment
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry
@@ -78,7 +79,7 @@ class BookKeeper(AsyncClosing):
         settings: ClientSettings | None = None,
     ) -> None:
         self.metadata_service_uri = metadata_uri(metadata_service_uri)
-        self.settings = settings or ClientSettings()
+        self.settings = settings or client_settings_from_environment(os.environ)
         self.measures = ClientMeasures()
         """What it counts; see :mod:`spark_bookkeeper.metrics`."""
         self._ledgers: LedgerClient | None = None
@@ -90,7 +91,9 @@ class BookKeeper(AsyncClosing):
         """The connected ledger client; connects on the first call.
 
         Raises:
+            TlsFilesError, CredentialsFileError: a file that the settings name cannot be used here.
             MetadataUnavailableError: no metadata server answered in time.
+            MetadataAccessError: one did, and refuses this user.
             ClusterNotInitializedError: there is no cluster at the URI's path.
             ClientClosedError: this object was closed.
             TlsFilesError: a file that the settings name is missing, or is not what it should be.
@@ -111,7 +114,10 @@ class BookKeeper(AsyncClosing):
         tls_of(self.settings.connection.tls_files)
         timeout_ms = self.settings.metadata_timeout_ms
         store, root = await connect(
-            self.metadata_service_uri, session_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
+            self.metadata_service_uri,
+            security=self.settings,
+            session_timeout_ms=timeout_ms,
+            connect_timeout_ms=timeout_ms,
         )
         try:
             # At a path without a cluster nothing is registered, and there is no ledger and no log:

@@ -20,6 +20,7 @@ from spark_bookkeeper.blocking.iteration import iterate
 from spark_bookkeeper.blocking.log import Log
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
+from spark_bookkeeper.environment import client_settings_from_environment
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.measures import ClientMeasures
 from spark_bookkeeper.settings import ClientSettings
@@ -46,7 +47,7 @@ class BookKeeper(Face[aio.BookKeeper], Closing):
             ValueError: no cluster is named.
         """
         self.metadata_service_uri = aio.metadata_uri(metadata_service_uri)
-        self.settings = settings or ClientSettings()
+        self.settings = settings or client_settings_from_environment(os.environ)
         self.measures = ClientMeasures()
         """What it counts; see :mod:`spark_bookkeeper.metrics`."""
         self._lock = threading.Lock()
@@ -130,7 +131,11 @@ def shared(metadata_service_uri: str, settings: ClientSettings | None = None) ->
 
     For processes that do many short pieces of work, such as Spark's Python workers.
     """
-    key = (os.getpid(), metadata_service_uri, settings or ClientSettings())
+    key = (
+        os.getpid(),
+        metadata_service_uri,
+        settings or client_settings_from_environment(os.environ),
+    )
     with _shared_lock:
         client = _shared.get(key)
         if client is None:

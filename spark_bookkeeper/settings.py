@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bookie_server.client.settings import AUTO, BOOKIE_PROTOCOLS, ConnectionSettings
-from bookkeeper_metadata.foundation.settings import Settings, setting
+from bookkeeper_metadata.foundation.settings import setting
+from bookkeeper_metadata.store.zookeeper_settings import ZooKeeperSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings(Settings):
-    """Numbers of one :class:`spark_bookkeeper.BookKeeper`; validated on construction."""
+class ClientSettings(ZooKeeperSettings):
+    """Of one :class:`spark_bookkeeper.BookKeeper`; validated on construction."""
 
     max_in_flight_bytes: int = 64 * 1024 * 1024
     """Payload bytes a writer holds that some bookie has not answered for. An append waits beyond

@@ -49,7 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bookie_server",),
     ("bookie_server.client.local",),
     ("spark_bookkeeper.ledger.errors", "spark_bookkeeper.local", "spark_bookkeeper.settings"),
-    ("spark_bookkeeper.ledger.protocol",),
+    ("spark_bookkeeper.environment", "spark_bookkeeper.ledger.protocol"),
     ("spark_bookkeeper.ledger",),
     ("spark_bookkeeper.log.errors", "spark_bookkeeper.log.settings"),
     ("spark_bookkeeper.log.format",),

@@ -52,6 +52,33 @@ class MetadataUnavailableError(BookKeeperError):
     message = "metadata service unavailable: {detail}. service={service}"
 
 
+class MetadataAccessError(BookKeeperError):
+    """The metadata store answers, but not this user: it is not known to it, or may not do this.
+
+    Never a word about what is there: neither "no such node" nor "deleted". Not definite, for what met it may have
+    been sent before, with its reply lost.
+    """
+
+    name = "BK_METADATA_ACCESS"
+
+    detail: str
+    path: str
+    user: str | None
+    service: str
+    message = "no access to metadata: {detail}. path={path} user={user} service={service}"
+
+
+class CredentialsFileError(BookKeeperError):
+    """A file that says who this process is cannot be used; nothing was connected or served."""
+
+    name = "BK_CREDENTIALS_FILE"
+    definite = True
+
+    detail: str
+    path: str
+    message = "no user and password in the file: {detail}. path={path}"
+
+
 class MetadataCorruptError(BookKeeperError):
     """A stored metadata value does not parse or breaks its own rules; it was left as it is."""
 

@@ -137,6 +137,11 @@ class Paths:
     auditor_election = _Below("underreplication/auditorelection")
     lost_bookie_delay = _Below("underreplication/lostBookieRecoveryDelay")
 
+    @property
+    def of_bookies(self) -> str:
+        """What Apache's tree has no place for; it lies beside it."""
+        return f"{self.root}-bookies"
+
     def bookie(self, bookie_id: str, *, readonly: bool = False) -> str:
         """The registration of a bookie, under ``readonly`` if it only serves reads."""
         return f"{self.readonly if readonly else self.available}/{bookie_id}"
@@ -147,11 +152,11 @@ class Paths:
 
     def start_counter(self, bookie_id: str) -> str:
         """How often a bookie has started; beside Apache's tree, as the logs are."""
-        return f"{self.root}-bookies/{bookie_id}/starts"
+        return f"{self.of_bookies}/{bookie_id}/starts"
 
     def readonly_wish(self, bookie_id: str) -> str:
         """Exists while an operator wants the bookie to take no new entries; beside its start counter."""
-        return f"{self.root}-bookies/{bookie_id}/readonly"
+        return f"{self.of_bookies}/{bookie_id}/readonly"
 
     def mark(self, ledger_id: int) -> str:
         """The mark that a ledger lacks copies: the id in hexadecimal, a folder for each 16 bits."""

@@ -5,6 +5,7 @@ Reads the metadata store only, never a ledger.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +16,7 @@ from spark_bookkeeper.admin.replication import READS_MAX, describe_short_ledgers
 from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
+from spark_bookkeeper.environment import given_client_settings
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.nodes.reads import CursorAt
 
@@ -29,10 +31,13 @@ def session_with(uri: str, deleted_ledger_retention_ms: int | None = None) -> Se
 
     ``deleted_ledger_retention_ms``: how long what it drops is kept; by default each collection decides.
     """
+    given = given_client_settings(os.environ)
     if deleted_ledger_retention_ms is None:
-        return open_session(TargetOptions(metadata_service_uri=uri))
+        return open_session(TargetOptions(metadata_service_uri=uri, client_settings=given))
     kept = WriteOptions(
-        metadata_service_uri=uri, deleted_ledger_retention_ms=deleted_ledger_retention_ms
+        metadata_service_uri=uri,
+        client_settings=given,
+        deleted_ledger_retention_ms=deleted_ledger_retention_ms,
     )
     return open_session(kept)
 

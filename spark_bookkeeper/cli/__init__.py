@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import click
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.cli.acl import metadata
 from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
 from spark_bookkeeper.cli.cookies import cookies
@@ -52,6 +53,7 @@ for command in (
     ledgers,
     local,
     logs,
+    metadata,
     underreplicated,
 ):
     commands.add_command(command)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from spark_bookkeeper.cli.metadata import run_on_metadata
+from spark_bookkeeper.cli.metadata import connect_to_metadata, run_on_metadata
 from spark_bookkeeper.cli.options import cluster_options, debug_option, uri_option
 from spark_bookkeeper.cli.output import print_fields, print_json, print_result
 
@@ -64,10 +64,9 @@ def skip_ids(ledger_id: int, uri: str, as_json: bool) -> None:
 async def _init(uri: str) -> str:
     from bookkeeper_metadata.cluster import initialize
     from bookkeeper_metadata.paths import LedgerLayout, parse_uri
-    from bookkeeper_metadata.store.connect import connect
 
     layout = parse_uri(uri).layout or LedgerLayout.HIERARCHICAL
-    store, root = await connect(uri)
+    store, root = await connect_to_metadata(uri)
     async with store:
         return await initialize(store, root, layout=layout)
 
@@ -75,9 +74,8 @@ async def _init(uri: str) -> str:
 async def _info(uri: str) -> dict[str, Any]:
     from bookkeeper_metadata.bookies import BookieRegistry
     from bookkeeper_metadata.cluster import instance_id, read_layout
-    from bookkeeper_metadata.store.connect import connect
 
-    store, root = await connect(uri)
+    store, root = await connect_to_metadata(uri)
     async with store:
         registry = BookieRegistry(store, root)
         return {

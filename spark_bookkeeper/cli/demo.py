@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -28,7 +29,11 @@ def demo(context: click.Context, scale: float, keep: Path | None, as_json: bool)
     """
     from spark_bookkeeper.demo.report import Report
     from spark_bookkeeper.demo.run import DemoSettings, run_demo
+    from spark_bookkeeper.environment import CLIENT_VARIABLES
 
+    # Its cluster is its own: how to get into another's ZooKeeper must not reach its clients.
+    for variable in CLIENT_VARIABLES.values():
+        os.environ.pop(variable, None)
     # The demonstration kills ZooKeeper on purpose: its client's warnings would only distract.
     logging.getLogger("bookkeeper_metadata").setLevel(logging.ERROR)
     report = Report(is_quiet=as_json)

@@ -291,6 +291,19 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "what this process has seen, somebody restored it from a backup, or it runs on an old copy: where that was meant, start "
         "the process (Spark's driver) again, else give ZooKeeper its data.",
     ),
+    "BK_METADATA_ACCESS": Explanation(
+        "ZooKeeper answers, but refuses this user: the ACL of a node does not let it do this, its password is not the one that "
+        "the nodes were made with, or ZooKeeper authenticates nobody so.",
+        "The request was not carried out. Of one that was sent before, and whose answer was lost, nothing is known.",
+        "See that every process has the right file in zookeeper_auth_path (Spark: bookkeeper.client.zookeeperAuthPath, or "
+        "BOOKKEEPER_ZOOKEEPER_AUTH_PATH on the driver), and that zookeeper_acl of those who make nodes names this user; "
+        "`bookkeeper metadata acl check` names nodes that have another ACL.",
+    ),
+    "BK_CREDENTIALS_FILE": Explanation(
+        "A file that says as whom this process authenticates is missing here, cannot be read, or holds no user:password.",
+        "Nothing was connected, claimed or written.",
+        "Give this machine the file that the message names; its first line is user:password. Every executor needs it at the same path.",
+    ),
     "BK_METADATA_CONFLICT": Explanation(
         "Somebody else changed the metadata first.",
         "Nothing was changed by this attempt.",

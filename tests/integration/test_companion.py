@@ -137,6 +137,25 @@ def test_it_has_the_bookies_files_of_tls_unless_it_has_its_own(
         assert context.params["tls_only"] is False
 
 
+def test_it_gets_into_zookeeper_as_the_bookie_does_unless_it_is_another_user(
+    tmp_path: Path,
+) -> None:
+    settings = BookieSettings(
+        bookie_id="b1",
+        autorecovery=True,
+        autorecovery_config=str(tmp_path / "own.toml"),
+        zookeeper_trust_path="/tls/trust.pem",
+        zookeeper_auth_path="/secret/bookie",
+    )
+    (tmp_path / "own.toml").write_text('zookeeper_auth_path = "/secret/healer"')
+
+    command = auto_recovery_beside(settings)
+
+    assert command is not None
+    assert command[command.index("--zookeeper-trust-path") + 1] == "/tls/trust.pem"
+    assert not {"--zookeeper-auth-path", "--zookeeper-acl"} & set(command)
+
+
 @pytest.mark.parametrize(
     ("lines", "variables", "named"),
     [

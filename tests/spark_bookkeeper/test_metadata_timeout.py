@@ -14,9 +14,9 @@ URI = "zk+hierarchical://zookeeper:2181/ledgers"
 async def test_the_setting_counts_for_every_request_and_not_only_for_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits: dict[str, int] = {}
+    limits: dict[str, object] = {}
 
-    async def connect(uri: str, **asked: int) -> None:
+    async def connect(uri: str, *, security: object, **asked: int) -> None:
         limits.update(asked)
         raise MetadataUnavailableError(uri, "away")
 

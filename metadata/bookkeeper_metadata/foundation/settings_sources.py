@@ -121,6 +121,14 @@ class SettingsTable(Generic[S]):
         return values, defects
 
 
+def read_boolean(name: str, value: str) -> bool:
+    """What a text says of a setting that is true or false; raises ``ValueError``."""
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if value.lower() not in words:
+        raise ValueError(f"{name} must be true or false; {name}={value!r}")
+    return words[value.lower()]
+
+
 def _field_helps(owner: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, read from its source."""
     # Python keeps no docstrings of fields: they are in the source only.
@@ -158,10 +166,7 @@ def _converted(setting: Setting, value: Any) -> Any:
             raise ValueError(f"{setting.name} must be a list of strings; {setting.name}={value!r}")
         return tuple(part.strip() for part in parts if part.strip())
     if setting.type is bool and isinstance(value, str):
-        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        if value.lower() not in words:
-            raise ValueError(f"{setting.name} must be true or false; {setting.name}={value!r}")
-        return words[value.lower()]
+        return read_boolean(setting.name, value)
     if setting.type is int and isinstance(value, str):
         try:
             return int(value.replace("_", ""))

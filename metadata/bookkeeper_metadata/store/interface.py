@@ -4,11 +4,13 @@ A store is a tree of versioned nodes with ZooKeeper's semantics: a node's versio
 grows by one with every ``put``; ``multi`` applies all operations or none; ephemeral nodes vanish
 with the session that made them. Paths are absolute, ``/``-separated, without a trailing slash.
 
-A mutation has three outcomes, and callers must treat them as three:
+A mutation has these outcomes, and callers must not take one for another:
 
 * it returns: applied;
 * it raises one of :class:`NodeExistsError`, :class:`NoNodeError`, :class:`BadVersionError`,
   :class:`NotEmptyError`: surely *not* applied, and why;
+* it raises :class:`bookkeeper_metadata.errors.MetadataAccessError`: not applied, and no word about how the tree is: this
+  user may not do it, or not even see it;
 * it raises :class:`bookkeeper_metadata.errors.MetadataUnavailableError`: *unknown*. The caller reads back and
   compares a token of its own. No implementation ever retries a mutation by itself: a retry after a
   lost reply reports the caller's own success as a conflict (reliability of ``kazoo.retry``).
@@ -37,9 +39,10 @@ class Registration(ABC):
 
 
 class MetadataStore(AsyncClosing):
-    """What the project needs of ZooKeeper; see the module for the three outcomes of a mutation.
+    """What the project needs of ZooKeeper; see the module for the outcomes of a mutation.
 
-    Every method may raise :class:`bookkeeper_metadata.errors.MetadataUnavailableError`, after ``close`` also
+    Every method may raise :class:`bookkeeper_metadata.errors.MetadataUnavailableError` and
+    :class:`bookkeeper_metadata.errors.MetadataAccessError`, after ``close`` also
     :class:`bookkeeper_metadata.foundation.errors.ClientClosedError`. A value above ``VALUE_SIZE_BYTES_MAX`` is a
     ``ValueError``, and nothing was sent.
     """

@@ -14,7 +14,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError
@@ -37,7 +37,7 @@ async def acquire_lock(store: MetadataStore, path: str, mark: str) -> Callable[[
         await waiter.wait()
     except BaseException:
         # If it is the store that failed, the end of the session deletes the node.
-        with contextlib.suppress(MetadataUnavailableError, ClientClosedError):
+        with contextlib.suppress(MetadataUnavailableError, MetadataAccessError, ClientClosedError):
             await waiter.release()
         raise
     return waiter.release

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.store.acl import Acl, Grant, NodeAcl
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.lock import acquire_lock
 from bookkeeper_metadata.store.operations import (
@@ -32,7 +33,8 @@ from bookkeeper_metadata.store.operations import (
     StoreConflict,
     check_request,
 )
-from bookkeeper_metadata.store.zookeeper_session import ZooKeeperSession
+from bookkeeper_metadata.store.zookeeper_access import ZooKeeperAccess
+from bookkeeper_metadata.store.zookeeper_session import ZooKeeperSession, as_zookeepers
 from bookkeeper_metadata.store.zookeeper_watch import Follower
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,13 +47,23 @@ _ENROLL_PAUSE_S = 0.05
 _ENROLL_GRACE_S = 2.0
 """Sessions end at a tick of the server, somewhat after their timeout."""
 _KEEP_PAUSE_S = 1.0
+_NOBODYS = ZooKeeperAccess()
 
 
 class ZooKeeperStore(MetadataStore):
     """One ZooKeeper client; make it with :meth:`connect`, on the event loop that will use it."""
 
-    def __init__(self, servers: Sequence[str], session_timeout_ms: int) -> None:
-        self._session = ZooKeeperSession(servers, session_timeout_ms, self._on_session_renewed)
+    def __init__(
+        self,
+        servers: Sequence[str],
+        session_timeout_ms: int,
+        access: ZooKeeperAccess = _NOBODYS,
+    ) -> None:
+        self._session = ZooKeeperSession(
+            servers, session_timeout_ms, self._on_session_renewed, access
+        )
+        self.access = access
+        """As whom, and with what ACL it creates."""
         self.service = self._session.service
         self._client = self._session.client
         self._locks = 0
@@ -63,6 +75,7 @@ class ZooKeeperStore(MetadataStore):
         cls,
         servers: Sequence[str],
         *,
+        access: ZooKeeperAccess = _NOBODYS,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> ZooKeeperStore:
@@ -70,8 +83,9 @@ class ZooKeeperStore(MetadataStore):
 
         Raises:
             MetadataUnavailableError: none of them answered within ``connect_timeout_ms``.
+            MetadataAccessError: one did, and does not authenticate this user.
         """
-        store = cls(servers, session_timeout_ms)
+        store = cls(servers, session_timeout_ms, access)
         await store._session.open(connect_timeout_ms)
         return store
 
@@ -145,7 +159,9 @@ class ZooKeeperStore(MetadataStore):
         except BaseException:
             # Cancelled here as well: what is left behind would register a process that gave up. The
             # node may have been made and its reply be on its way; else it goes with the session.
-            with contextlib.suppress(MetadataUnavailableError, ClientClosedError):
+            with contextlib.suppress(
+                MetadataUnavailableError, MetadataAccessError, ClientClosedError
+            ):
                 await self._withdraw(registration)
             raise
         return registration
@@ -182,6 +198,33 @@ class ZooKeeperStore(MetadataStore):
 
     async def sync(self, path: str) -> None:
         await self._session.read(path, lambda: self._client.sync_async(path))
+
+    # -- what only ZooKeeper has --------------------------------------------------------------------
+
+    async def acl(self, path: str) -> NodeAcl | None:
+        """Who may do what with a node; ``None``: there is none.
+
+        Raises:
+            MetadataAccessError: to see that, one must be allowed to read it or to administer it.
+        """
+        try:
+            ask = partial(self._client.get_acls_async, path)
+            acl, stat = await self._session.read(path, ask)
+        except NoNodeError:
+            return None
+        found = tuple(sorted(Grant(each.id.scheme, each.id.id, each.perms) for each in acl))
+        return NodeAcl(found, stat.acl_version, bool(stat.numChildren))
+
+    async def set_acl(self, path: str, acl: Acl, expected_version: int) -> None:
+        """Replace a node's ACL at exactly ``expected_version``, which is the ACL's own.
+
+        Raises:
+            NoNodeError, BadVersionError: not applied.
+            MetadataAccessError: not applied: it takes the right to administer the node.
+        """
+        version = _exact(expected_version)
+        put = partial(self._client.set_acls_async, path, as_zookeepers(acl), version)
+        await self._session.mutate(path, put)
 
     async def close(self) -> None:
         if self._session.is_closed:
@@ -285,7 +328,7 @@ class _ZooKeeperRegistration(Registration):
             try:
                 await self._store._enroll(self.path, self._value)
                 _LOGGER.info("registered again after a session loss; path=%s", self.path)
-            except (MetadataUnavailableError, StoreConflict) as failure:
+            except (MetadataUnavailableError, MetadataAccessError, StoreConflict) as failure:
                 _LOGGER.warning("not registered: %r; path=%s", failure, self.path)
                 self.lost.set()
                 await asyncio.sleep(_KEEP_PAUSE_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -18,17 +19,19 @@ _ANSWER_BYTES_MAX = 4096
 _SERVING = re.compile(rb"^Zxid: 0x([0-9a-f]{1,16})$.*^Mode: ", re.MULTILINE | re.DOTALL)
 
 
-async def newest_zxid(servers: Sequence[tuple[str, int]]) -> int | None:
+async def newest_zxid(
+    servers: Sequence[tuple[str, int]], tls: ssl.SSLContext | None = None
+) -> int | None:
     """How far the servers (host, port) have counted that serve; ``None`` where none says so."""
-    counts = await asyncio.gather(*(_zxid(host, port) for host, port in servers))
+    counts = await asyncio.gather(*(_zxid(host, port, tls) for host, port in servers))
     return max((count for count in counts if count is not None), default=None)
 
 
-async def _zxid(host: str, port: int) -> int | None:
+async def _zxid(host: str, port: int, tls: ssl.SSLContext | None) -> int | None:
     answer = b""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(_ANSWER_S_MAX):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
             try:
                 writer.write(b"srvr")
                 while len(answer) < _ANSWER_BYTES_MAX and (part := await reader.read(1024)):

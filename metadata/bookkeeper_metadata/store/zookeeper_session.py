@@ -6,7 +6,8 @@ connection or the session under it, or no answer in time, is an unknown outcome;
 would report our success as a conflict. Reads change nothing and are repeated within a time budget.
 While the connection is down requests wait for it instead of queueing up inside kazoo, where they
 could be applied long after their outcome was reported as unknown. If no server will ever connect again, for
-its data are older than what was seen (``zookeeper_age``), their errors say so.
+its data are older than what was seen (``zookeeper_age``) or TLS fails, their errors say so. What ZooKeeper refuses for want
+of a permission is neither unknown nor a word about what is there: it has an error of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from typing import Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.security import ACL, Id
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store import operations
+from bookkeeper_metadata.store.acl import Acl
+from bookkeeper_metadata.store.zookeeper_access import ZooKeeperAccess
 from bookkeeper_metadata.store.zookeeper_age import newest_zxid
 from bookkeeper_metadata.store.zookeeper_handler import PollingHandler
 
@@ -47,6 +51,14 @@ _CONFLICTS: dict[type[Exception], type[operations.StoreConflict]] = {
     kazoo_errors.BadVersionError: operations.BadVersionError,
     kazoo_errors.NotEmptyError: operations.NotEmptyError,
 }
+_NOT_AUTHENTICATED = "ZooKeeper does not authenticate this user; it may not know the scheme digest"
+_NO_ACCESS: dict[type[Exception], str] = {
+    kazoo_errors.NoAuthError: "the ACL of the node - to create and delete, of its parent - does not let this user do it; "
+    "a wrong password shows so, too",
+    kazoo_errors.AuthFailedError: _NOT_AUTHENTICATED,
+    kazoo_errors.SessionClosedRequireSaslError: "ZooKeeper serves only users that it has authenticated",
+    kazoo_errors.InvalidACLError: "ZooKeeper takes no such ACL (zookeeper_acl)",
+}
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """What a refused multi answers for the operations that were not to blame."""
 
@@ -61,18 +73,26 @@ class ZooKeeperSession:
     """
 
     def __init__(
-        self, servers: Sequence[str], session_timeout_ms: int, renewed: Callable[[], None]
+        self,
+        servers: Sequence[str],
+        session_timeout_ms: int,
+        renewed: Callable[[], None],
+        access: ZooKeeperAccess,
     ) -> None:
         self.service = ",".join(servers)
         self.timeout_s = session_timeout_ms / 1000
         self.id = 0
         """Of the present or latest session."""
-        handler = PollingHandler(self.timeout_s)
+        self._access = access
+        self._handler = handler = PollingHandler(self.timeout_s, access.tls)
         self.client: Any = KazooClient(
             hosts=self.service,
             timeout=self.timeout_s,
             handler=handler,
             connection_retry=dict(_RECONNECT),
+            default_acl=as_zookeepers(access.acl),
+            # Sent first on each connection, that of a new session, too.
+            auth_data={("digest", access.credential)} if access.credential else None,
             logger=_KAZOO_LOGGER,
         )
         handler.is_connected = lambda: self.client.connected
@@ -84,6 +104,8 @@ class ZooKeeperSession:
         self._looking: asyncio.Task[None] | None = None
         self._hint = ""
         """Why there is no connection, where that is known."""
+        self._is_unauthenticated = False
+        """Whether there is none because the server knows no such user."""
         self._over = asyncio.Event()
         self.client.add_listener(self._on_state)
 
@@ -97,10 +119,14 @@ class ZooKeeperSession:
 
         Raises:
             MetadataUnavailableError: no server answered within ``connect_timeout_ms``.
+            MetadataAccessError: one did, and does not authenticate this user.
         """
         self.client.start_async()
         try:
             await self._connection(connect_timeout_ms / 1000)
+            if self._access.credential:
+                # Connected comes before authenticated. Whether a node is there may be asked by anybody.
+                await self.read("/", lambda: self.client.exists_async("/"))
         except BaseException:
             # Left alone, kazoo's thread would go on connecting for ever.
             await self.close()
@@ -182,7 +208,10 @@ class ZooKeeperSession:
         # Read in kazoo's thread, which is the one that connects: when the loop gets to it, the
         # session may be another one already.
         client_id = self.client.client_id if state == KazooState.CONNECTED else None
-        self.post(self._set_state, state, client_id[0] if client_id else 0)
+        if state == KazooState.CONNECTED:
+            self._handler.tls_failure = ""
+        is_unauthenticated = self.client.client_state == KeeperState.AUTH_FAILED
+        self.post(self._set_state, state, client_id[0] if client_id else 0, is_unauthenticated)
 
     async def _revive(self) -> None:
         """Until there is a connection: start kazoo's thread again whenever it has ended.
@@ -203,7 +232,10 @@ class ZooKeeperSession:
         """Until there is a connection: find out whether one can be had at all."""
         while True:
             await asyncio.sleep(_LOOK_PAUSE_S)
-            newest, seen = await newest_zxid(self.client.hosts), self.client.last_zxid
+            tls = self._access.tls
+            context = None if tls is None else tls.client_context()
+            newest = await newest_zxid(self.client.hosts, context)
+            seen = self.client.last_zxid
             is_older = newest is not None and newest < seen
             if is_older and not self._hint:
                 _LOGGER.error(
@@ -215,7 +247,8 @@ class ZooKeeperSession:
                 )
             self._hint = _OLDER if is_older else ""
 
-    def _set_state(self, state: str, session_id: int) -> None:
+    def _set_state(self, state: str, session_id: int, is_unauthenticated: bool) -> None:
+        self._is_unauthenticated = is_unauthenticated
         if state != KazooState.CONNECTED:
             self._connected.clear()
             if not self.is_closed:
@@ -244,13 +277,20 @@ class ZooKeeperSession:
         """Wait until there is a connection."""
         if self._connected.is_set():
             return  # every request comes here: no timer for those that need not wait
+        if self._is_unauthenticated:
+            raise self._no_access(_NOT_AUTHENTICATED, "/")
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()
         except TimeoutError as cause:
             raise MetadataUnavailableError(
-                self.service, f"no connection within {round(timeout_s * 1000)} ms{self._hint}"
+                self.service, f"no connection within {round(timeout_s * 1000)} ms{self._reason()}"
             ) from cause
+
+    def _reason(self) -> str:
+        """Why there is no connection, as the end of a sentence; empty where that is not known."""
+        failure = self._handler.tls_failure
+        return f"; TLS failed: {failure}" if failure and not self._hint else self._hint
 
     async def _once(self, submit: Submit) -> Any:
         """Send one request once a connection is there, and wait for its answer."""
@@ -278,7 +318,17 @@ class ZooKeeperSession:
         """Our error for a definite refusal; any other error means that the outcome is unknown."""
         if conflict := _CONFLICTS.get(type(refusal)):
             return conflict(path)
+        if detail := _NO_ACCESS.get(type(refusal)):
+            return self._no_access(detail, path)
         return MetadataUnavailableError(self.service, repr(refusal))
+
+    def _no_access(self, detail: str, path: str) -> MetadataAccessError:
+        return MetadataAccessError(detail, path, self._access.user, self.service)
+
+
+def as_zookeepers(acl: Acl) -> list[ACL]:
+    """The ACL as kazoo takes it."""
+    return [ACL(grant.permissions, Id(grant.scheme, grant.id)) for grant in acl]
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ class Follower(Generic[T]):
         self._changed = changed
         self._post = post
         self._fired = asyncio.Event()
+        self._is_shut_out = False
+        """Whether the last read was refused, which is said once."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -66,11 +68,17 @@ class Follower(Generic[T]):
             self._fired.clear()
             try:
                 state = await self._read(self._fire)
-            except MetadataUnavailableError:
-                # The watch may be gone with the connection; only a read sets a new one.
+            except (MetadataUnavailableError, MetadataAccessError) as failure:
+                # The watch may be gone with the connection; only a read sets a new one. And permissions that were
+                # taken away may come back; until then nothing is reported, least of all that nothing is there.
+                is_new = not self._is_shut_out
+                self._is_shut_out = isinstance(failure, MetadataAccessError)
+                if self._is_shut_out and is_new:
+                    _LOGGER.warning("not followed now. detail=%s", failure)
                 self._fired.set()
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 continue
+            self._is_shut_out = False
             if state == last:
                 continue
             last = state

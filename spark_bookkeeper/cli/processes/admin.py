@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Mapping
@@ -77,6 +78,7 @@ def admin(uri: str, *, host: str, port: int, insecure: bool, **tls_options: Any)
     from spark_bookkeeper.admin.page.routes import routes_of
     from spark_bookkeeper.datasource.options.model import TargetOptions
     from spark_bookkeeper.datasource.session import open_session
+    from spark_bookkeeper.environment import given_client_settings
 
     wants_certificate = tls_options.pop("tls_client_authentication")
     files = {name: path for name, path in tls_options.items() if path}
@@ -92,7 +94,8 @@ def admin(uri: str, *, host: str, port: int, insecure: bool, **tls_options: Any)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     # Bookies are asked with the same certificate.
-    client_settings = (*_PATIENCE, *files.items())
+    given = {**dict(given_client_settings(os.environ)), **files}
+    client_settings = (*_PATIENCE, *given.items())
     target = TargetOptions(metadata_service_uri=uri, client_settings=client_settings)
     routes = routes_of(lambda: open_session(target))
     server = HttpServer(

@@ -81,16 +81,15 @@ async def _run(settings: AutoRecoverySettings) -> None:
     from spark_bookkeeper.settings import ClientSettings
 
     own = settings.bookie or None
+    ways: dict[str, Any] = settings.of_zookeeper()
+    client_settings = ClientSettings(connection=settings.connection, **ways)
     measures, house = ReplicationMeasures(), HousekeepingMeasures()
     async with AsyncExitStack() as stack:
         if settings.http_port:
             # Before the metadata service is asked: a process that waits for it lives, too.
             stack.callback(_show(settings, measures, house).close)
         client = await stack.enter_async_context(
-            aio.BookKeeper(
-                settings.metadata_service_uri,
-                settings=ClientSettings(connection=settings.connection),
-            )
+            aio.BookKeeper(settings.metadata_service_uri, settings=client_settings)
         )
         ledgers = await client.connect()
         cluster = ledgers.cluster

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bookie_server.settings import AUTORECOVERY_PREFIX, BookieSettings
 from bookkeeper_metadata.foundation.closing import Closing
@@ -50,14 +51,20 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
         "log_format": settings.log_format,
     }
     try:
+        own = _given(config)
+        # As the bookie gets into ZooKeeper, unless it is to be another user there.
+        ways = settings.of_zookeeper().items()
+        flags |= {name: value for name, value in ways if value and name not in own}
         load_auto_recovery_settings(config, dict(flags))
-        _refuse_others(config, flags)
-        shared = _shared(config, settings)
+        _refuse_others(own, flags)
+        shared = {name: getattr(settings, name) for name in TLS_VARIABLES if name not in own}
     except OSError as cause:
         raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
     command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
     command += ["--while-stdin-is-open", *(("--config", config) if config else ())]
     for name, value in {**flags, **shared}.items():
+        if value == "":
+            continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             command.append(f"--{flag}" if value else f"--no-{flag}")
@@ -66,19 +73,15 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
     return command
 
 
-def _shared(config: str | None, settings: BookieSettings) -> dict[str, str | bool]:
-    """What it has of the bookie's unless its own settings say otherwise: it may have a certificate of its own."""
-    own = auto_recovery_settings_table().given(config_path=config, environment=os.environ)
-    given = {name: getattr(settings, name) for name in TLS_VARIABLES.keys() - own.keys()}
-    return {name: value for name, value in sorted(given.items()) if value != ""}
-
-
-def _refuse_others(config: str | None, of_bookie: Mapping[str, str]) -> None:
-    """Say where its own settings are not the bookie's, which count."""
-    table = auto_recovery_settings_table()
+def _given(config: str | None) -> Mapping[str, Any]:
+    """What its own file and variables say."""
     # Not the cluster's variable, which is for all processes: there a flag of the bookie beats it, as ever.
     own = {name: each for name, each in os.environ.items() if name.startswith(AUTORECOVERY_PREFIX)}
-    given = table.given(config_path=config, environment=own)
+    return auto_recovery_settings_table().given(config_path=config, environment=own)
+
+
+def _refuse_others(given: Mapping[str, Any], of_bookie: Mapping[str, str]) -> None:
+    """Say where its own settings are not the bookie's, which count."""
     defects = []
     for name in sorted(of_bookie.keys() & given.keys()):
         theirs, ours = of_bookie[name], given[name]

@@ -23,6 +23,7 @@ from spark_bookkeeper.datasource.options.model import (
     WriteOptions,
 )
 from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX, OPTIONS, READS, Option, Way
+from spark_bookkeeper.environment import given_client_settings
 from spark_bookkeeper.log.nodes.paths import check_log_name
 
 # Not ours and no mistake: Spark adds them itself, of save(), of a query, of a table in its catalog.
@@ -111,6 +112,7 @@ class _Parsing:
             self._take(key, value)
         self._settle_target()
         self._settle_cluster()
+        self._settle_client()
 
     def into(self, kind: type[T]) -> T:
         """The options as ``kind``.
@@ -203,6 +205,14 @@ class _Parsing:
             parse_uri(self._values["metadata_service_uri"])
         except ValueError as error:
             self._defects.append(f"option metadataServiceUri: {error}")
+
+    def _settle_client(self) -> None:
+        """As for the cluster: what the driver's environment says, its executors are told as options."""
+        given = {key.replace("_", "") for key, _ in self._client}
+        for name, value in given_client_settings(self._environment):
+            key = name.replace("_", "")
+            if key not in given:
+                self._client.append((key, value))
 
 
 def _unknown(key: str) -> str:

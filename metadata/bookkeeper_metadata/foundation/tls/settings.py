@@ -22,7 +22,7 @@ class TlsFiles:
     """Of that certificate, not encrypted; empty: it is in the same file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TlsSettings(Settings):
     """Paths of PEM files, which every process that is told of them must find where it runs."""
 
@@ -40,8 +40,7 @@ class TlsSettings(Settings):
 
     def defects(self) -> list[str]:
         """Files of which one is no use without another that is missing."""
-        # Named: super() without arguments does not work in a dataclass with slots.
-        found = super(TlsSettings, self).defects()
+        found = super().defects()
         if self.tls_certificate_path and not self.tls_trust_path:
             found.append(_needs("tls_certificate_path", "tls_trust_path"))
         if self.tls_key_path and not self.tls_certificate_path:

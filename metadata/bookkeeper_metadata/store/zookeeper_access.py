@@ -1,0 +1,64 @@
+"""What a connection to ZooKeeper is made with: the content of the files that the settings name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bookkeeper_metadata.errors import CredentialsFileError
+from bookkeeper_metadata.foundation.tls.contexts import Tls, tls_of
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
+from bookkeeper_metadata.store.acl import OPEN, Acl, acl_for, parse_acl
+from bookkeeper_metadata.store.zookeeper_settings import ZooKeeperSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAccess:
+    """Ready to connect with."""
+
+    tls: Tls | None = None
+    credential: str = field(default="", repr=False)
+    """``user:password``; empty: nobody's."""
+    acl: Acl = OPEN
+    """Of every node that is created."""
+
+    @property
+    def user(self) -> str | None:
+        """As whom, for messages."""
+        return self.credential.partition(":")[0] or None
+
+
+def load_access(settings: ZooKeeperSettings) -> ZooKeeperAccess:
+    """Read the files.
+
+    Raises:
+        TlsFilesError, CredentialsFileError: one is not there, or not what it should be; names it.
+    """
+    tls = None
+    if settings.zookeeper_trust_path:
+        files = TlsFiles(
+            settings.zookeeper_trust_path,
+            settings.zookeeper_certificate_path,
+            settings.zookeeper_key_path,
+        )
+        tls = tls_of(files)
+    others = parse_acl(settings.zookeeper_acl)
+    if not settings.zookeeper_auth_path:
+        return ZooKeeperAccess(tls, acl=others or OPEN)
+    credential = _read_credential(settings.zookeeper_auth_path)
+    return ZooKeeperAccess(tls, credential, acl_for(credential, others))
+
+
+def _read_credential(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            line = file.readline().rstrip("\r\n")
+    except UnicodeDecodeError:
+        # Without the cause, which shows bytes of the password.
+        raise CredentialsFileError("it is not UTF-8", path) from None
+    except (OSError, ValueError) as error:
+        detail = getattr(error, "strerror", None) or str(error)
+        raise CredentialsFileError(detail, path) from error
+    user, _, password = line.partition(":")
+    if not user.strip() or not password:
+        raise CredentialsFileError("its first line is not user:password", path)
+    return line

@@ -1,0 +1,120 @@
+"""``bookkeeper metadata acl``: who may do what with a cluster's nodes in ZooKeeper."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from spark_bookkeeper.cli.metadata import run_on_metadata
+from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
+from spark_bookkeeper.cli.output import print_json
+
+if TYPE_CHECKING:
+    from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
+    from spark_bookkeeper.admin.acls import AclReport, Mending
+
+EXIT_OPEN = 1
+_SPEAK_S = 2.0
+
+
+@click.group()
+def metadata() -> None:
+    """A cluster's nodes in ZooKeeper as such."""
+
+
+@metadata.group()
+def acl() -> None:
+    """Who may do what with the nodes: compared with what the user of this shell would create.
+
+    The user is named by BOOKKEEPER_ZOOKEEPER_AUTH_PATH, others by BOOKKEEPER_ZOOKEEPER_ACL.
+    """
+
+
+@acl.command()
+@cluster_options
+@click.pass_context
+def check(context: click.Context, /, uri: str, as_json: bool) -> None:
+    """Look at every node of the cluster, and change none.
+
+    Exit code 1: somebody may do more with one than should be, or it cannot be looked at.
+    """
+    context.exit(_go_through(uri, None, as_json=as_json))
+
+
+@acl.command()
+@click.option(
+    "--exact",
+    "is_exact",
+    is_flag=True,
+    help="Give the ACL also to nodes with which somebody may do less now, such as another user's.",
+)
+@yes_option
+@cluster_options
+@click.pass_context
+def mend(
+    context: click.Context, /, uri: str, *, is_exact: bool, is_sure: bool, as_json: bool
+) -> None:
+    """Give the ACL to every node with which somebody may do more.
+
+    Nobody may do more afterwards, unless --exact is given. Safe to interrupt and to repeat. Processes that were
+    not told the user yet are shut out, and go on to create nodes that are open: change them first. Exit code 1:
+    something is still open.
+    """
+    from spark_bookkeeper.admin.acls import Mending
+
+    wanted = run_on_metadata(uri, _wanted)
+    question = f"Give nodes of {uri} the ACL {wanted}? All others lose access."
+    confirm(question, is_sure)
+    context.exit(_go_through(uri, Mending(is_exact), as_json=as_json))
+
+
+async def _wanted(store: ZooKeeperStore, _root: str) -> str:
+    return ",".join(map(str, store.access.acl))
+
+
+def _go_through(uri: str, mending: Mending | None, *, as_json: bool) -> int:
+    from spark_bookkeeper.admin.acls import go_through_acls
+
+    async def run(store: ZooKeeperStore, root: str) -> AclReport:
+        return await go_through_acls(
+            store, root, store.access.acl, mending=mending, on_progress=_Progress()
+        )
+
+    report = run_on_metadata(uri, run)
+    if as_json:
+        print_json(report.as_document())
+    else:
+        _print(report)
+    return EXIT_OPEN if report.open else 0
+
+
+def _print(report: AclReport) -> None:
+    for judged in report.examples:
+        click.echo(f"{judged.path}  {judged.finding.value}  {judged.detail}")
+    named = len(report.examples)
+    others = report.astray - named
+    if others:
+        click.echo(f"and {others:,} more")
+    counts = [f"{count:,} {finding.value}" for finding, count in report.left.items()]
+    mended = f"; {report.mended:,} of them mended" if report.mended else ""
+    click.echo(f"{report.nodes:,} nodes: {', '.join(counts) or 'none'}{mended}")
+    click.echo(f"wanted: {','.join(map(str, report.wanted))}")
+
+
+class _Progress:
+    """Says now and then, on a terminal, how many nodes were looked at."""
+
+    def __init__(self) -> None:
+        self._spoke_s = time.monotonic()
+        self._is_watched = sys.stderr.isatty()
+
+    def __call__(self, report: AclReport) -> None:
+        now_s = time.monotonic()
+        if self._is_watched and now_s - self._spoke_s >= _SPEAK_S:
+            self._spoke_s = now_s
+            click.echo(
+                f"{report.nodes:,} nodes, {report.open:,} open, {report.mended:,} mended", err=True
+            )
