@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from bookkeeper_metadata.foundation.tls.contexts import Tls, TlsFilesError, contexts, tls_of
+from bookkeeper_metadata.foundation.tls import contexts
+from bookkeeper_metadata.foundation.tls.contexts import Tls, TlsFilesError, tls_of
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles, TlsSettings
 from tests.doubles.certificates import HOST, Authority
 
