@@ -13,11 +13,12 @@ import pytest
 from bookie_server.client.settings import BOOKIE_PROTOCOLS, ConnectionSettings
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tls.contexts import TlsFilesError
-from bookkeeper_metadata.foundation.tls.settings import TlsFiles
+from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsFiles
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.ledger.errors import TlsNeededError, TlsNotOfferedError
 from tests.doubles.certificates import Authority, settings_of
 from tests.integration.admin_page import admin_page
+from tests.integration.command_line import CommandLine
 from tests.integration.processes import eventually
 from tests.patience import seconds
 
@@ -112,6 +113,21 @@ def test_the_admin_page_is_shown_to_whoever_has_a_certificate(
         strangers = ssl.create_default_context(cafile=str(authority.trust_path))
         with pytest.raises((urllib.error.URLError, OSError)):
             urllib.request.urlopen(f"{page.url}/metrics", timeout=60, context=strangers)
+
+
+def test_commands_take_their_files_from_the_environment(
+    secured: LocalCluster,
+    authority: Authority,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = CommandLine(secured.metadata_service_uri, capfd, monkeypatch)
+    assert "BK_TLS_NEEDED" in command.refused("ledgers", "create")
+    for name, path in settings_of(authority.files("operator")).items():
+        monkeypatch.setenv(TLS_VARIABLES[name], path)
+    command("logs", "append", "over-tls", stdin=b"one\ntwo\n")
+    assert len(command.lines("logs", "read", "over-tls")) == 2
+    command("ledgers", "verify", "--all")
 
 
 def test_a_lost_bookie_is_made_up_for(secured: LocalCluster, authority: Authority) -> None:
