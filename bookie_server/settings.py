@@ -136,12 +136,17 @@ class PlaceSettings(ProcessSettings):
         if len(set(chosen)) < len(chosen):
             listed = " ".join(f"{name}={port}" for name, port in ports.items())
             found.append(f"each carrier needs a port of its own, or 0 for none; {listed}")
-        if not (self.tls_certificate_path and self.tls_client_authentication):
+        is_asked = bool(self.tls_certificate_path and self.tls_client_authentication)
+        if not is_asked:
             names = ("tls_client_names", "tls_bookie_names", "tls_admin_names")
             found += [
                 f"{each} needs certificates of clients" for each in names if getattr(self, each)
             ]
-            remedy = "set tls_trust_path and tls_certificate_path, with tls_client_authentication"
+        if not is_asked or (self.rpc_port and not self.tls_only):
+            remedy = (
+                "set tls_trust_path and tls_certificate_path, with tls_client_authentication and "
+                "tls_only, or rpc_port to 0"
+            )
             found += self._insecure_hosts("host", remedy)
         return found
 

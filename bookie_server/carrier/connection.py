@@ -41,6 +41,10 @@ class ConnectionEndedError(ConnectionError):
     """It broke, was closed, or ended in the middle of a message."""
 
 
+class EndedByTlsError(ConnectionEndedError):
+    """The other end, or this one, does not take what TLS showed it: a certificate, a version, changed bytes."""
+
+
 Then = Callable[[], memoryview | None]
 """Called when memory is full: what is to be filled next, at once; ``None``: that is for the receiving task
 to say. Runs between two steps of the event loop; an error ends the connection."""
@@ -78,6 +82,7 @@ class Connection:
         self._drained: asyncio.Future[None] | None = None
         self._end = ""
         """Why it has ended; empty: it has not."""
+        self._end_kind: type[ConnectionEndedError] = ConnectionEndedError
         self.head = memoryview(bytearray(HEAD_SIZE))
         """The bytes of the head received last."""
 
@@ -155,7 +160,7 @@ class Connection:
             try:
                 count = self._stream.receive_into(memory)
             except OSError as error:
-                raise self._ended(str(error)) from error
+                raise self._broken(error) from error
             if count is not None:
                 return count
             self._awaited = self._loop.create_future()
@@ -222,7 +227,7 @@ class Connection:
         try:
             count = self._stream.receive_into(filling.missing)
         except OSError as error:
-            self._ended(str(error))
+            self._broken(error)
             return True
         if count is None:
             return False
@@ -266,7 +271,7 @@ class Connection:
                     self._stream.call_when_writable(self._flush)
                     return
             except OSError as error:
-                self._ended(str(error))
+                self._broken(error)
                 return
             self.unsent_bytes -= taken
             self._forget(taken)
@@ -283,7 +288,13 @@ class Connection:
 
     def _check(self) -> None:
         if self._end:
-            raise ConnectionEndedError(self._end)
+            raise self._end_kind(self._end)
+
+    def _broken(self, error: OSError) -> ConnectionEndedError:
+        """End it, for the stream says this; returns why it has ended."""
+        if not self._end and isinstance(error, ssl.SSLError):
+            self._end_kind = EndedByTlsError
+        return self._ended(str(error))
 
     def _ended(self, detail: str) -> ConnectionEndedError:
         """End it, unless it has ended; returns why it has."""
@@ -298,7 +309,7 @@ class Connection:
                 settle(self._filling.is_done, False)
             if self._awaited is not None:
                 settle(self._awaited, None)
-        return ConnectionEndedError(self._end)
+        return self._end_kind(self._end)
 
     def _tell(self) -> None:
         if self._drained is not None:

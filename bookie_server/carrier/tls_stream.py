@@ -24,9 +24,11 @@ _RECORD_SIZE_MAX = 16 * 1024
 """Bytes that are encrypted as one."""
 _RECORD_OVERHEAD = 256
 """More than a record is larger by when it is encrypted."""
-_SENT_AT_ONCE = 256 * 1024
-"""Bytes that are encrypted before the kernel is offered them."""
-_RECEIVED_AT_ONCE = 256 * 1024
+_SENT_AT_ONCE = 64 * 1024
+"""Bytes that are encrypted before the kernel is offered them. OpenSSL keeps memory for as many, of each connection."""
+_RECEIVED_AT_ONCE = 64 * 1024
+_UNSENT_MAX = 4 * _SENT_AT_ONCE
+"""Encrypted bytes that may wait: more than what is sent is TLS's own, which a peer can make it say without end."""
 
 
 class _Scratch(threading.local):
@@ -109,19 +111,24 @@ class TlsStream(ByteStream):
 
     def receive_into(self, buffer: memoryview) -> int | None:
         self._has_none = False
-        while True:
-            try:
-                count = self._tls.read(len(buffer), buffer)
-                self._answer_peer()
-                return int(count)
-            except ssl.SSLZeroReturnError:
-                return 0
-            except ssl.SSLWantReadError:
-                pass
-            self._answer_peer()
-            if not self._feed(len(buffer)):
+        count = self._read(buffer)
+        if count is None:
+            if self._feed(len(buffer)):
+                # Not again and again: what comes may be TLS's own, and no end of it.
+                count = self._read(buffer)
+            else:
                 self._has_none = True
-                return None
+        return count
+
+    def _read(self, buffer: memoryview) -> int | None:
+        try:
+            return int(self._tls.read(len(buffer), buffer))
+        except ssl.SSLZeroReturnError:
+            return 0
+        except ssl.SSLWantReadError:
+            return None
+        finally:
+            self._answer_peer()
 
     def call_when_readable(self, call: Callable[[], None]) -> None:
         if not self._has_none and (self._tls.pending() or self._incoming.pending):
@@ -159,8 +166,11 @@ class TlsStream(ByteStream):
 
     def _answer_peer(self) -> None:
         """Send what TLS itself has to say, as that it takes new keys."""
-        if self._outgoing.pending:
-            self._push()
+        if not self._outgoing.pending:
+            return
+        if len(self._unsent) + self._outgoing.pending > _UNSENT_MAX:
+            raise ConnectionAbortedError("it asks TLS for answers and does not take them")
+        self._push()
 
     def _push(self) -> None:
         """Offer encrypted bytes to the stream below, until it takes no more."""
@@ -174,7 +184,8 @@ class TlsStream(ByteStream):
                 if not self._is_waiting:
                     self._wait()
                 return
-            self._unsent = self._unsent[taken:]
+            # An empty part of it would keep all of it in memory.
+            self._unsent = self._unsent[taken:] or memoryview(b"")
 
     def _wait(self) -> None:
         self._is_waiting = True

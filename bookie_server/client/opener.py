@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from random import Random, SystemRandom
 
 from bookie_server.carrier.byte_stream import ByteStream
-from bookie_server.carrier.connection import Connection
+from bookie_server.carrier.connection import Connection, EndedByTlsError
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire.codec import MalformedFrameError
 
@@ -22,6 +22,9 @@ OpenBytes = Callable[[], Awaitable[ByteStream]]
 
 class RefusedByPeerError(ConnectionRefusedError):
     """Who answers will not talk to this client, or not as it wants to."""
+
+
+_DISAGREEMENTS = (ssl.SSLError, EndedByTlsError, RefusedByPeerError)
 
 
 class Opener:
@@ -41,7 +44,7 @@ class Opener:
         self._random = random or SystemRandom()
         self._pause_s = 0.0
         self._open_again_s = 0.0
-        self._told = ""
+        self._told: type[Exception] | None = None
 
     async def open(
         self, greet: Callable[[Connection], Awaitable[None]] | None = None, *, is_patient: bool
@@ -70,14 +73,15 @@ class Opener:
                 self._pause_s = 0.0
                 return connection
         # A host's name may be none that can be encoded, and a port none at all.
-        except (OSError, UnicodeError, OverflowError, MalformedFrameError) as error:
-            if isinstance(error, ssl.SSLError | RefusedByPeerError) and repr(error) != self._told:
+        except (OSError, ValueError, TypeError, OverflowError, MalformedFrameError) as error:
+            if isinstance(error, _DISAGREEMENTS) and type(error) is not self._told:
                 # Unlike a bookie that is away, this one will not come back by itself.
-                self._told = repr(error)
+                self._told = type(error)
                 _LOGGER.warning(
-                    "a bookie and this client do not agree. bookie_id=%s detail=%s",
+                    "a bookie and this client do not agree. bookie_id=%s detail=%.300s",
                     self._bookie_id,
-                    error,
+                    # It may be a stranger's words, with line ends.
+                    repr(str(error)),
                 )
             self._pause_s = min(max(_PAUSE_S_MIN, 2 * self._pause_s), _PAUSE_S_MAX)
             self._open_again_s = loop.time() + self._random.uniform(0.5, 1) * self._pause_s

@@ -103,7 +103,7 @@ class SocketBookieClient(CallingBookieClient):
         if head.kind is Kind.FAREWELL:
             reason, detail = parse_farewell(body)
             if reason is Reason.NOT_ALLOWED:
-                raise RefusedByPeerError(detail)
+                raise RefusedByPeerError(f"{detail!r:.200}")
             raise ConnectionEndedError(detail)
         if head.kind is not Kind.WELCOME:
             raise codec.MalformedFrameError(f"a {head.kind.name} instead of a welcome")

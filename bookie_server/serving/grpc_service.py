@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,8 @@ SERVER_OPTIONS = (
     # Two bookies on one port would each get half of the clients.
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 1_000),
+    # Who says nothing, or does not come to terms over TLS, is sent away as by the other carriers.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # Probing would let a stream that nobody reads take in megabytes instead of 64 KiB.
     ("grpc.http2.bdp_probe", 0),
 )
@@ -122,9 +125,7 @@ class GrpcService:
         return reply
 
     def _authorize(self, context: Any, method: Method | None = None) -> None:
-        names = context.auth_context().get("x509_common_name", ())
-        common_name = names[0].decode(errors="replace") if len(names) == 1 else ""
-        self._service.authorize(context.peer(), common_name, method)
+        self._service.authorize(context.peer(), _common_name(context.auth_context()), method)
 
 
 class _AddCall(FrameCarrier):
@@ -167,6 +168,21 @@ class _AddCall(FrameCarrier):
         return pieces.join()
 
 
+def _common_name(known: Mapping[str, Sequence[bytes]]) -> str:
+    """Of the client's certificate; empty: it has none, or none that is one name.
+
+    gRPC tells the first of several, and that only up to a NUL: so it must be the whole of what the subject says.
+    """
+    names, subjects = known.get("x509_common_name", ()), known.get("x509_subject", ())
+    if not names or len(subjects) != 1:
+        return ""
+    parts = re.split(rb"(?<!\\)[,+]", subjects[0])
+    of_names = [part for part in parts if part.startswith(b"CN=")]
+    return names[0].decode(errors="replace") if of_names == [b"CN=" + names[0]] else ""
+
+
 async def _abort(context: Any, refused: RefusedError) -> None:
-    _LOGGER.warning("stream or request refused. peer=%s detail=%s", context.peer(), refused)
+    # What somebody may not do is told in the audit's own log.
+    if refused.reason is not Reason.NOT_ALLOWED:
+        _LOGGER.warning("stream or request refused. peer=%s detail=%s", context.peer(), refused)
     await context.abort(_CODES[refused.reason], refused.detail)

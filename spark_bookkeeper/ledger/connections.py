@@ -55,6 +55,7 @@ class Connections:
         self._refreshing: asyncio.Task[None] | None = None
         self._unknown_again_s = 0.0
         self._silent_again_s = 0.0
+        self._agreed_again_s = 0.0
         self._background: asyncio.Task[None] | None = None
         self._retired: dict[BookieClient, asyncio.Task[None]] = {}
         """Connections to former addresses of bookies, and who ends them; requests that wait there still get an answer."""
@@ -74,27 +75,42 @@ class Connections:
 
         Raises:
             MetadataUnavailableError: none of them is known, nor could be looked up.
-            TlsNeededError, TlsNotOfferedError: one of them and this client can never talk.
+            TlsNeededError, TlsNotOfferedError: this client can talk to none of them.
         """
         await self._look_up(bookie_ids)
-        self.require_agreement(bookie_ids)
+        if self._disagreement(bookie_ids) is not None:
+            # They may have been started with other settings since.
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._agreed_again_s:
+                self._agreed_again_s = now_s + _UNKNOWN_AGAIN_S
+                await self._try_refresh()
+            self.require_agreement(bookie_ids)
 
     def require_agreement(self, bookie_ids: tuple[str, ...]) -> None:
-        """Say it rather than try in vain, where a bookie and this client can never talk.
+        """Say it rather than try in vain, where this client can never talk to any of these bookies.
 
         Raises: TlsNeededError, TlsNotOfferedError.
         """
+        if (disagreement := self._disagreement(bookie_ids)) is not None:
+            raise disagreement
+
+    def _disagreement(self, bookie_ids: tuple[str, ...]) -> BookKeeperError | None:
+        """Why none of them can be talked to; ``None``: one can be, or may be."""
+        found: BookKeeperError | None = None
         connection = self._settings.connection
         for bookie_id in bookie_ids:
             endpoint = self._endpoints.get(bookie_id)
             if endpoint is None:
-                continue
+                return None
             # Of Apache's protocol nobody can tell whether clear text is taken, too.
             is_needed = endpoint.has_tls and endpoint.protocol != BOOKIE_RPC
             if is_needed and connection.tls_files is None:
-                raise TlsNeededError(bookie_id, endpoint.address)
-            if not endpoint.has_tls and connection.tls_files_towards(endpoint) is not None:
-                raise TlsNotOfferedError(bookie_id, endpoint.address)
+                found = found or TlsNeededError(bookie_id, endpoint.address)
+            elif not endpoint.has_tls and connection.tls_files_towards(endpoint) is not None:
+                found = found or TlsNotOfferedError(bookie_id, endpoint.address)
+            else:
+                return None
+        return found
 
     async def _look_up(self, bookie_ids: tuple[str, ...]) -> None:
         unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in self._endpoints]

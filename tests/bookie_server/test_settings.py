@@ -62,6 +62,9 @@ def test_a_host_beyond_loopback_may_do_with_certificates_on_both_sides() -> None
     assert BookieSettings(host="10.1.2.3", http_host="10.1.2.3", **SECURED).host == "10.1.2.3"
     with pytest.raises(ValueError, match=r"BK_INSECURE.*tls_client_authentication.*; host=10"):
         BookieSettings(host="10.1.2.3", tls_client_authentication=False, **SECURED)
+    with pytest.raises(ValueError, match=r"BK_INSECURE.*tls_only, or rpc_port"):
+        BookieSettings(host="10.1.2.3", tls_only=False, **SECURED)
+    assert BookieSettings(host="10.1.2.3", tls_only=False, rpc_port=0, **SECURED).rpc_port == 0
     with pytest.raises(ValueError, match=r"BK_INSECURE.*tls_certificate_path.*http_host=10"):
         BookieSettings(http_host="10.1.2.3", tls_trust_path="/t.pem")
 

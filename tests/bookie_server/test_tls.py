@@ -18,8 +18,8 @@ from bookie_server.client.connecting import connect_to
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import AUTO, RPC_V2, RPC_V3, ConnectionSettings
+from bookie_server.core.roles import Roles
 from bookie_server.serving import acceptor
-from bookie_server.serving.rpc import service as rpc_service
 from bookie_server.wire.messages import BookieInfo, ReadRequest, Status
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.statuses import RpcStatus
@@ -86,12 +86,14 @@ class Secured:
 
 
 @asynccontextmanager
-async def serving(place: Path, *, is_only: bool = True) -> AsyncIterator[Secured]:
+async def serving(
+    place: Path, *, is_only: bool = True, roles: Roles = SOME_ROLES
+) -> AsyncIterator[Secured]:
     authority = Authority(place / "certificates")
     tls = serving_with(authority.files("bookie"), is_only=is_only)
     async with (
         running_bookie(place) as bookie,
-        serving_all(bookie, BookieInfo("b:1"), place, tls, SOME_ROLES) as ports,
+        serving_all(bookie, BookieInfo("b:1"), place, tls, roles) as ports,
     ):
         secured = Secured(bookie, ports, authority)
         try:
@@ -154,6 +156,49 @@ async def test_a_name_without_a_role_is_refused_everything(
 
 
 @each_carrier
+@pytest.mark.parametrize(
+    "names", [["admin\0evil"], ["admin", "task"], ["task", "admin"], [""], ["x,CN=admin"], []]
+)
+async def test_who_is_not_plainly_one_of_those_named_is_nobody(
+    carrier: str, names: list[str], secured: Secured
+) -> None:
+    files = secured.authority.files_of_names("odd", [each or " " for each in names])
+    client = secured.client(carrier, files, IMPATIENT)
+    assert await write(client, encoded_section([b"secret"], 0)) is Status.UNREACHABLE
+    assert not (await client.list_page(LEDGER, 0)).held
+    assert LEDGER not in secured.bookie.storage.contents.ledgers
+
+
+@pytest.mark.parametrize("carrier", ["sockets", "rpc-v2", "rpc-v3"])
+@pytest.mark.parametrize("who", ["without a certificate", "nobody"])
+async def test_a_client_is_told_once_why_it_may_do_nothing(
+    carrier: str, who: str, secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = secured.authority
+    files = authority.files("nobody") if who == "nobody" else authority.trust_only
+    client = secured.client(carrier, files, IMPATIENT)
+    for _ in range(3):
+        assert await client.info() is None
+        assert await write(client, encoded_section([b"x"], 0)) is Status.UNREACHABLE
+    told = [line for line in caplog.messages if "do not agree" in line]
+    assert len(told) == 1, caplog.messages
+
+
+async def test_those_who_come_to_no_terms_make_room_for_those_who_do(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "HANDSHAKES_MAX", 2)
+    host, _, port = secured.ports.socket_address.rpartition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+    async with asyncio.timeout(seconds(8)):
+        assert await silent[0][0].read(1) == b"", "the one that has taken longest goes"
+    client = secured.client("sockets", secured.authority.files("task"))
+    assert await client.info()
+    for _, writer in silent:
+        writer.close()
+
+
+@each_carrier
 @pytest.mark.parametrize("who", ["in clear", "without a certificate", "of a stranger"])
 async def test_who_is_not_vouched_for_is_refused_everything(
     carrier: str, who: str, secured: Secured, tmp_path: Path
@@ -203,7 +248,7 @@ async def test_what_was_said_in_clear_behind_start_tls_is_never_heard(
     behind: bytes, secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody between the two may add requests to the client's START_TLS; over TLS they would be the client's."""
-    monkeypatch.setattr(rpc_service, "HANDSHAKE_WITHIN_S", 0.5)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_WITHIN_S", 0.5)
     peer = await secured.peer()
     await peer.send(START_TLS + behind)
     answer = await peer.receive()
@@ -228,6 +273,9 @@ async def test_while_a_cluster_is_changed_over_clear_text_is_taken(
 ) -> None:
     async with serving(tmp_path, is_only=False) as secured:
         peer = await secured.peer()
+        assert await peer.ask(frame) is None, "in clear it is nobody's name, where names count"
+    async with serving(tmp_path / "open", is_only=False, roles=Roles()) as secured:
+        peer = await secured.peer()
         assert await peer.ask(frame)
         # In parts, as it may come.
         for byte in frame:
@@ -244,8 +292,7 @@ async def test_while_a_cluster_is_changed_over_clear_text_is_taken(
 async def test_who_does_not_come_to_terms_is_sent_away(
     protocol: str, said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (acceptor, rpc_service):
-        monkeypatch.setattr(module, "HANDSHAKE_WITHIN_S", 0.2)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_WITHIN_S", 0.2)
     async with serving(tmp_path) as secured:
         endpoint = secured.ports.endpoint(protocol)
         reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
@@ -294,7 +341,9 @@ async def test_files_that_do_not_fit_together_are_not_used(
         certificate.write_bytes(new[0])
         key.write_bytes(old[1])
         await _is_answered(secured, "sockets", task)
-        assert any("are not used" in each.getMessage() for each in caplog.records)
+        await _is_answered(secured, "sockets", task)
+        unused = [each for each in caplog.records if "are not used" in each.getMessage()]
+        assert len(unused) == 1, "it is said once"
         key.write_bytes(new[1])
         os.utime(key, ns=(1, 1))
         await _is_answered(secured, "sockets", task)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import NameOID
 
 from bookie_server.core.roles import Roles
 from bookie_server.serving.server_tls import ServerTls
@@ -45,6 +50,33 @@ class Authority:
         key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         key.chmod(0o600)
         return TlsFiles(str(self.trust_path), str(certificate), str(key))
+
+    def files_of_names(self, name: str, common_names: Sequence[str]) -> TlsFiles:
+        """Files of whoever has these common names, for no host at all."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        parts = [x509.NameAttribute(NameOID.COMMON_NAME, each) for each in common_names]
+        own = x509.load_pem_x509_certificate(self._authority.cert_pem.bytes())
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name(parts))
+            .issuer_name(own.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+            .not_valid_after(datetime(2100, 1, 1, tzinfo=UTC))
+            .sign(self._own_key(), hashes.SHA256())
+        )
+        path = self.place / f"{name}.pem"
+        path.write_bytes(
+            certificate.public_bytes(Encoding.PEM)
+            + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+        return TlsFiles(str(self.trust_path), str(path))
+
+    def _own_key(self) -> ec.EllipticCurvePrivateKey:
+        key = load_pem_private_key(self._authority.private_key_pem.bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return key
 
     @property
     def trust_only(self) -> TlsFiles:

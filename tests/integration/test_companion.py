@@ -132,6 +132,12 @@ def test_it_has_the_bookies_files_of_tls_unless_it_has_its_own(
     assert "--tls-certificate-path" not in other
     assert "--tls-trust-path" not in other
     assert "--no-tls-only" in other
+    # Nor is the bookie's key taken for a certificate of its own that has its key in the same file.
+    combined = beside(
+        tmp_path / "own.toml", 'tls_certificate_path = "/both.pem"\n', {**TLS, "tls_key_path": "/k"}
+    )
+    assert combined[combined.index("--tls-trust-path") + 1] == "/t.pem"
+    assert "--tls-key-path" not in combined
     for settings in (own, other):
         context = autorecovery.make_context("autorecovery", settings[4:])
         assert context.params["tls_only"] is False

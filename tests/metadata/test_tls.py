@@ -143,6 +143,23 @@ def test_files_are_looked_at_no_more_than_once_a_second(
     assert tls.pem().certificate != before.certificate, "what was loaded stays in force"
 
 
+def test_a_file_that_another_takes_the_place_of_is_noticed_whatever_its_time(
+    authority: Authority,
+) -> None:
+    """As where a folder of links is turned over to another."""
+    path = authority.trust_path
+    before, found = contexts._stamp(str(path)), path.stat()
+    other = authority.place / "other.pem"
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(found.st_atime_ns, found.st_mtime_ns))
+    other.replace(path)
+    assert contexts._stamp(str(path)) != before
+
+
+def test_what_it_shows_of_itself_holds_no_key(authority: Authority) -> None:
+    assert "PRIVATE" not in repr(Tls(authority.files("task")).pem())
+
+
 @pytest.mark.parametrize(
     ("given", "missing"),
     [

@@ -24,3 +24,10 @@ async def start_tls(connection: Connection, *, tls: Tls, host: str) -> None:
         said = "nothing" if answer is None else answer.status.name
         raise RefusedByPeerError(f"it does not go over to TLS; it says {said}")
     await connection.start_tls(tls.client_context(), host.strip("[]"))
+    # Over TLS 1.3 a client hears by what comes next whether its own certificate is taken, and nobody tells
+    # it otherwise that it may do nothing here.
+    connection.write(v3.encode_request(1, messages.GetInfo(messages.INFO_FREE_BYTES)))
+    if await receive_frame(connection) is None:
+        raise RefusedByPeerError(
+            "it ends the connection behind the handshake: this certificate may do nothing there"
+        )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
-from bookie_server.serving.acceptor import HANDSHAKE_WITHIN_S, Acceptor, note_refused_tls
+from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.rpc.adds import RECEIVED_SIZE_MAX, RpcConnection
 from bookie_server.serving.rpc.requests import RpcRequests
@@ -30,10 +29,14 @@ class RpcService(Acceptor):
         self._scratch = new_body(RECEIVED_SIZE_MAX)
 
     async def _talk(self, connection: Connection) -> None:
-        begun = await self._begin(connection)
-        if begun is None:
+        try:
+            begun = await self._begin(connection)
+            if begun is not None:
+                await self._answer_all(connection, begun)
+        finally:
             connection.close()
-            return
+
+    async def _answer_all(self, connection: Connection, begun: bytes) -> None:
         requests = RpcRequests(self._service, connection)
         carrier = RpcConnection(connection, self._scratch, requests.answer, begun)
         try:
@@ -49,22 +52,22 @@ class RpcService(Acceptor):
             _LOGGER.exception("connection ended. peer=%s", connection.peer)
         finally:
             await requests.close()
-            connection.close()
 
     async def _begin(self, connection: Connection) -> bytes | None:
         """Agree on TLS, where there is any; what the client began with, or ``None``: it is to go."""
         if self._tls is None:
             return b""
         try:
-            async with asyncio.timeout(HANDSHAKE_WITHIN_S):
+            async with self.coming_to_terms():
                 begun = await secure_rpc(connection, self._tls)
             if begun is None:
-                note_refused_tls(connection.peer, "it wants to go on in clear")
-            elif connection.common_name or not begun:
+                self.note_refused_tls(connection.peer, "it wants to go on in clear")
+            else:
+                # In clear it is nobody's name.
                 self._service.authorize(connection.peer, connection.common_name)
             return begun
         except (OSError, TimeoutError, MalformedFrameError) as error:
-            note_refused_tls(connection.peer, str(error) or "it takes too long")
-        except RefusedError as refused:
-            _LOGGER.warning("connection ended. peer=%s detail=%s", connection.peer, refused)
+            self.note_refused_tls(connection.peer, str(error) or "it takes too long")
+        except RefusedError:
+            pass  # which is told in the audit's log
         return None

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+
+_SIZE_MAX = 4_096
+
 
 def read_secret(path: str) -> bytes:
     """The first line without its end.
 
     Raises:
-        OSError: the file cannot be read here.
+        OSError: the file cannot be read here, or its first line is empty or very long.
     """
-    with open(path, "rb") as file:
-        return file.readline().rstrip(b"\r\n")
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_SIZE_MAX + 1)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), path) from error
+    found = line.rstrip(b"\r\n")
+    if not found or len(line) > _SIZE_MAX:
+        raise OSError(errno.EINVAL, "its first line is empty, or no password's", path)
+    return found

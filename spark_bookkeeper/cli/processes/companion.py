@@ -26,6 +26,7 @@ from spark_bookkeeper.local.environment import package_environment
 from spark_bookkeeper.replication.settings import auto_recovery_settings_table
 
 _LOGGER = logging.getLogger(__name__)
+_CERTIFICATE = {"tls_certificate_path", "tls_key_path"}
 _LOG_SETTINGS = ("log_format", "log_level")
 _PAUSE_S_MIN = 1.0
 _PAUSE_S_MAX = 60.0
@@ -55,9 +56,12 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
         # As the bookie gets into ZooKeeper, unless it is to be another user there.
         ways = settings.of_zookeeper().items()
         flags |= {name: value for name, value in ways if value and name not in own}
-        load_auto_recovery_settings(config, dict(flags))
         _refuse_others(own, flags)
         shared = {name: getattr(settings, name) for name in TLS_VARIABLES if name not in own}
+        # The one is of no use without the other.
+        if _CERTIFICATE & own.keys():
+            shared = {name: value for name, value in shared.items() if name not in _CERTIFICATE}
+        load_auto_recovery_settings(config, {**flags, **shared})
     except OSError as cause:
         raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
     command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]

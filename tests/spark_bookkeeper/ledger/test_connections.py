@@ -9,9 +9,10 @@ import pytest
 
 from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import BookieRegistry
-from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint
+from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, TLS, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from spark_bookkeeper.ledger.connections import Connections
+from spark_bookkeeper.ledger.errors import TlsNotOfferedError
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.waits import pass_turns
 from tests.simulation.kit.loop import SimLoop
@@ -89,6 +90,24 @@ def test_connections_to_former_addresses_are_ended_once_nobody_waits_there() -> 
 
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         runner.run(move_often())
+
+
+async def test_who_could_not_talk_to_any_looks_again_and_one_that_can_be_is_enough() -> None:
+    """A bookie that was started again with other settings stayed unusable, with every ledger that it has a part in."""
+    registry = Registry()
+    settings = ClientSettings(connection=ConnectionSettings(tls_trust_path="/trust.pem"))
+    connections = Connections(cast(BookieRegistry, registry), settings, lambda *_: Client("a"))  # type: ignore[arg-type]
+    registry.writable_now = at(1)
+    with pytest.raises(TlsNotOfferedError):
+        await connections.prepare(("b",))
+    secured = Endpoint(BOOKIE_ENDPOINT, "h", 1, GRPC, extensions=(TLS,))
+    registry.writable_now = {**at(1), "c": BookieServiceInfo((secured,))}
+    await connections.refresh()
+    await connections.prepare(("b", "c"))
+    registry.writable_now = {"b": BookieServiceInfo((secured,))}
+    connections._agreed_again_s -= 1
+    await connections.prepare(("b",))
+    await connections.close()
 
 
 async def test_a_bookie_that_is_registered_twice_is_where_it_is_writable() -> None:

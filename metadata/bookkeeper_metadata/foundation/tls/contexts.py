@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import stat
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NoReturn
+from weakref import WeakSet
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles
@@ -40,7 +42,7 @@ class PemFiles:
 
     trust: bytes
     certificate: bytes | None
-    key: bytes | None
+    key: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,17 @@ class _Loaded:
     servers: dict[bool, ssl.SSLContext]
     """By whether a client must have a certificate."""
     pem: PemFiles
+
+
+_known: WeakSet[Tls] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for each in tuple(_known):
+        each.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 class Tls:
@@ -61,6 +74,7 @@ class Tls:
     def __init__(self, files: TlsFiles) -> None:
         self.files = files
         self._lock = threading.Lock()
+        _known.add(self)
         self._stamp = _stamp_of(files)
         self._loaded = _load(files)
         self._look_at_s = time.monotonic() + _LOOK_AGAIN_S
@@ -85,6 +99,10 @@ class Tls:
     def pem(self) -> PemFiles:
         """The files' content."""
         return self._current().pem
+
+    def renew_lock(self) -> None:
+        """In a child: a thread of the parent may have held it, which is not here to let it go."""
+        self._lock = threading.Lock()
 
     def look(self) -> None:
         """Look at the files, unless that was a moment ago."""
@@ -146,7 +164,6 @@ def _load(files: TlsFiles) -> _Loaded:
         for wants_certificate in (False, True):
             server = _context(ssl.PROTOCOL_TLS_SERVER, files)
             server.verify_mode = ssl.CERT_REQUIRED if wants_certificate else ssl.CERT_NONE
-            # Nobody resumes a session here.
             server.num_tickets = 0
             servers[wants_certificate] = server
     return _Loaded(client, servers, PemFiles(trust, certificate, key))
@@ -155,7 +172,11 @@ def _load(files: TlsFiles) -> _Loaded:
 def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    # Nobody resumes a session here.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
+    if context.check_hostname:
+        # A common name is who somebody is, and no host.
+        context.hostname_checks_common_name = False
     try:
         context.load_verify_locations(files.trust_path)
     except (OSError, ValueError) as error:
@@ -179,6 +200,8 @@ def _refuse_password() -> NoReturn:
 
 def _read(path: str) -> bytes:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise TlsFilesError("it is no ordinary file", path)
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:
