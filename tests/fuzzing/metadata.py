@@ -17,6 +17,7 @@ from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata, Ledg
 from bookkeeper_metadata.paths import PeriodicCheck
 from bookkeeper_metadata.proto.ledger_metadata_pb2 import LedgerMetadataFormat
 from bookkeeper_metadata.proto.underreplication_pb2 import CheckTimeFormat
+from bookkeeper_metadata.store import acl
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.underreplication import Mark, Underreplication
@@ -230,6 +231,19 @@ DECODERS: tuple[Decoder, ...] = (
         ],
         covers=(f"{_AT}.paths.parse_uri",),
         memory=Bound(64 * 1024, 128),
+    ),
+    _row(
+        name="zookeeper-acl",
+        decode=lambda content: acl.parse_acl(content.decode()),
+        encode=lambda found: ",".join(map(str, found)).encode(),
+        errors=(ValueError,),
+        seeds=lambda: [
+            b"world:anyone:r",
+            b"digest:user:hash=:cdrwa, world:anyone:r",
+            b"x509:CN=a,O=b:rw,digest:u:h:r",
+        ],
+        covers=(f"{_AT}.store.acl.parse_acl",),
+        memory=Bound(64 * 1024, 256),
     ),
     _row(
         name="name-of-mark",

@@ -14,7 +14,7 @@ import trustme
 from kazoo.client import KazooClient
 
 from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
-from bookkeeper_metadata.foundation import tls
+from bookkeeper_metadata.foundation.tls import contexts
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from bookkeeper_metadata.store.zookeeper_access import load_access
@@ -230,7 +230,7 @@ async def test_a_certificate_that_is_replaced_counts_with_the_next_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that has a stranger's certificate connects once it has been given another."""
-    monkeypatch.setattr(tls, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(contexts, "_LOOK_AGAIN_S", 0.0)
     path = tmp_path / "replaced.pem"
     shutil.copy(strangers.path, path)
     settings = by_tls(own, zookeeper_certificate_path=str(path))
