@@ -10,6 +10,7 @@ that is how Spark's workers come about.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.foundation.tls.contexts import Tls, tls_of
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 
+_LOGGER = logging.getLogger(__name__)
 SERVICE = "bookkeeper.Bookie"
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
@@ -79,6 +81,7 @@ class GrpcBookieClient(CallingBookieClient):
         _grpc_pids[:] = [os.getpid()]
         super().__init__(bookie_id, settings)
         self._addressee = encode_addressee(bookie_id, cluster_id)
+        self._is_refused = False
         self._channels = _Channels(address, tls_of(tls_files))
         open_writes = self._stream("Write")
 
@@ -113,9 +116,21 @@ class GrpcBookieClient(CallingBookieClient):
         call = self._channels.current().unary_unary(f"/{SERVICE}/{method.value}")
         try:
             reply = await call(request, timeout=timeout_s, metadata=self._addressee)
-        except grpc.RpcError:
+        except grpc.RpcError as error:
+            self._note(error)
             return None
         return bytes(reply)
+
+    def _note(self, error: Any) -> None:
+        """Say once that the bookie lets nobody do anything who has this certificate: it will not change by itself."""
+        is_refusal = error.code() is grpc.StatusCode.PERMISSION_DENIED
+        if is_refusal and not self._is_refused:
+            self._is_refused = True
+            _LOGGER.warning(
+                "a bookie and this client do not agree. bookie_id=%s detail=%.300r",
+                self.bookie_id,
+                error.details(),
+            )
 
 
 class _Channels:

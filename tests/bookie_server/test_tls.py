@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -169,8 +170,13 @@ async def test_who_is_not_plainly_one_of_those_named_is_nobody(
     assert LEDGER not in secured.bookie.storage.contents.ledgers
 
 
-@pytest.mark.parametrize("carrier", ["sockets", "rpc-v2", "rpc-v3"])
-@pytest.mark.parametrize("who", ["without a certificate", "nobody"])
+@pytest.mark.parametrize(
+    ("carrier", "who"),
+    [
+        *product(("sockets", "rpc-v2", "rpc-v3"), ("without a certificate", "nobody")),
+        ("grpc", "nobody"),
+    ],
+)
 async def test_a_client_is_told_once_why_it_may_do_nothing(
     carrier: str, who: str, secured: Secured, caplog: pytest.LogCaptureFixture
 ) -> None:
