@@ -193,10 +193,12 @@ class AddStream(Generic[F]):
 
     async def _take_all_frames(self, sender: asyncio.Task[None]) -> None:
         """Take frames; whoever is not answered any more need not wait for that until its time is over."""
-        failed = asyncio.timeout(None)
+        failed, is_taking = asyncio.timeout(None), True
 
         def on_ended(_: object) -> None:
-            failed.reschedule(0)
+            # Called in a step behind the sender's end, and so perhaps behind the end of this one, too.
+            if is_taking:
+                failed.reschedule(0)
 
         sender.add_done_callback(on_ended)
         try:
@@ -206,6 +208,7 @@ class AddStream(Generic[F]):
             if not failed.expired():
                 raise
         finally:
+            is_taking = False
             sender.remove_done_callback(on_ended)
 
     async def _take_frames(self) -> None:

@@ -179,3 +179,30 @@ async def test_an_answer_that_is_half_sent_when_its_client_has_said_all_is_sent_
 
 def unsent_connections() -> list[Connection]:
     return [each for each in gc.get_objects() if isinstance(each, Connection) and each.unsent_bytes]
+
+
+async def test_a_sender_that_ends_with_the_taking_of_frames_is_no_defect() -> None:
+    """Its end was told in the step behind, when nobody waited for it any more."""
+    stream = adds.AddStream.__new__(adds.AddStream)
+    ending = asyncio.Event()
+    failures: list[object] = []
+
+    async def take_frames() -> None:
+        ending.set()
+        await asyncio.sleep(0)
+
+    stream._take_frames = take_frames  # type: ignore[method-assign]
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    for turns in range(4):
+        ending.clear()
+
+        async def send(turns: int = turns) -> None:
+            await ending.wait()
+            await pass_turns(turns)
+
+        sender = asyncio.create_task(send())
+        await pass_turns(2)
+        await stream._take_all_frames(sender)
+        await sender
+        await pass_turns(3)
+    assert failures == []

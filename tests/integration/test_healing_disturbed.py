@@ -15,7 +15,7 @@ from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
 from tests.integration.processes import command, end_session
-from tests.patience import Deadline
+from tests.patience import Deadline, seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
@@ -92,7 +92,8 @@ def test_a_healer_that_is_killed_at_any_moment_is_followed_by_another(healing: H
         assert not waited.has_passed, left
         with healing.start_daemon(2 << 20) as daemon:
             # At its start, at any step of a copy, and at the last one alike. Its locks end with its session.
-            time.sleep(1 + 2 * random.random())
+            # On a busy machine it takes as much longer to get anywhere.
+            time.sleep(seconds(1 + 2 * random.random()))
             daemon.kill()
         kills += 1
         left = healing.naming(lost)
