@@ -183,6 +183,7 @@ class TestWithACluster:
         bookkeeper("logs", "append", "behind-a-password", *given, stdin=b"one\n")
         assert bookkeeper.lines("logs", "read", "behind-a-password", *given)
         assert "BK_UNAUTHORIZED" in bookkeeper.refused("logs", "read", "behind-a-password")
+        bookkeeper("logs", "delete", "behind-a-password", "--yes")
 
     def test_debug_adds_the_traceback(self, bookkeeper: CommandLine) -> None:
         err = bookkeeper.refused("ledgers", "show", 999, "--debug")

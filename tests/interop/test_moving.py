@@ -65,7 +65,7 @@ def test_ledgers_move_to_the_other_kind_of_bookie(
         ids = written(bk, [(3, 3, 2), (3, 2, 2), (4, 2, 2), (6, 3, 2)] * 3)
         assert members(bk, ids) == {*own, *theirs}
         for bookie_id in leaving:
-            command("bookies", "decommission", bookie_id, "--yes")
+            command("bookies", "decommission", bookie_id)
         assert members(bk, ids) <= set(staying)
 
         client = java(ours.metadata_service_uri, "v2")
