@@ -71,6 +71,9 @@ class Stream:
     def peer(self) -> str:
         return self._client
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
     async def write(self, message: bytes) -> None:
         await self._takes.wait()
         self.replies.append(message)

@@ -25,6 +25,7 @@ from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.memory_tree import parent_of
+from bookkeeper_metadata.store.zookeeper_settings import ZooKeeperSettings
 from tests.doubles.storage import small_settings
 from tests.doubles.waits import until
 
@@ -75,7 +76,7 @@ async def serve_until(
     """Start a bookie whose metadata session this is, and stop it once that has come."""
     stopping: list[asyncio.Event] = []
 
-    async def connect(_: str) -> tuple[MemoryStore, str]:
+    async def connect(_: str, *, security: ZooKeeperSettings) -> tuple[MemoryStore, str]:
         return session, ROOT
 
     monkeypatch.setattr(server, "connect", connect)
