@@ -64,8 +64,10 @@ def test_ledgers_move_to_the_other_kind_of_bookie(
         # Each kind has some, and some are of both.
         ids = written(bk, [(3, 3, 2), (3, 2, 2), (2, 2, 2)] * 5)
         assert members(bk, ids) == {*own, *theirs}
+        # One of Apache's that was left goes on to be writable, and would be a place to move to.
+        targets = [word for bookie_id in staying for word in ("--to", bookie_id)]
         for bookie_id in leaving:
-            command("bookies", "decommission", bookie_id)
+            command("bookies", "decommission", bookie_id, *targets)
         assert members(bk, ids) <= set(staying)
 
         client = java(ours.metadata_service_uri, "v2")
