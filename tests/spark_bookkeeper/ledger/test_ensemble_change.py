@@ -311,7 +311,7 @@ async def test_closing_during_a_change_ends_consistently(scene: Scene) -> None:
     assert (metadata.last_entry, metadata.is_closed) == (1, True)
 
 
-@pytest.mark.cluster(bookies=5, bookie_quarantine_ms=200)
+@pytest.mark.cluster(bookies=5, bookie_quarantine_ms=3_000)
 async def test_bookies_that_failed_a_writer_are_avoided_for_a_while(scene: Scene) -> None:
     (dead,) = scene.fail(0)
     await scene.writer.append(b"0")
