@@ -321,8 +321,7 @@ async def test_bookies_that_failed_a_writer_are_avoided_for_a_while(scene: Scene
         other = await scene.client.create_ledger()
         assert dead not in other.metadata.last_fragment.ensemble
     assert dead in scene.client.cluster.quarantined()
-    await asyncio.sleep(0.25)
-    assert dead not in scene.client.cluster.quarantined()
+    await until(lambda: dead not in scene.client.cluster.quarantined())
 
 
 async def test_an_avoided_bookie_is_better_than_none(client: LedgerClient) -> None:
