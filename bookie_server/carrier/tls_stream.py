@@ -24,8 +24,9 @@ _RECORD_SIZE_MAX = 16 * 1024
 """Bytes that are encrypted as one."""
 _RECORD_OVERHEAD = 256
 """More than a record is larger by when it is encrypted."""
-_SENT_AT_ONCE = 64 * 1024
-"""Bytes that are encrypted before the kernel is offered them. OpenSSL keeps memory for as many, of each connection."""
+_SENT_AT_ONCE = 96 * 1024
+"""Bytes that are encrypted before the kernel is offered them: a usual frame with its head. OpenSSL keeps memory for as many, of each
+connection."""
 _RECEIVED_AT_ONCE = 64 * 1024
 _UNSENT_MAX = 4 * _SENT_AT_ONCE
 """Encrypted bytes that may wait: more than what is sent is TLS's own, which a peer can make it say without end."""
