@@ -96,7 +96,6 @@ class BookKeeper(AsyncClosing):
             MetadataAccessError: one did, and refuses this user.
             ClusterNotInitializedError: there is no cluster at the URI's path.
             ClientClosedError: this object was closed.
-            TlsFilesError: a file that the settings name is missing, or is not what it should be.
         """
         if self._is_closed:
             raise ClientClosedError("BookKeeper")

@@ -12,18 +12,18 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from benchmarks.peers.artifacts import CLIENT_CLASS, Artifacts
 from benchmarks.peers.commands import CommandedClient
+from spark_bookkeeper.local.bookie import wait_until_serving
 from spark_bookkeeper.local.errors import LocalStartError, log_tail
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK, free_port
 from spark_bookkeeper.local.process import LocalProcess
-from spark_bookkeeper.local.readiness import run_in_thread, wait_until_ready
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 
 FORMAT_TIMEOUT_S = 180.0
@@ -98,29 +98,13 @@ class ApacheBookie(LocalProcess):
         """Start it on its directory and port, and wait until it serves; nothing if it runs."""
         if not self.is_running:
             self.spawn()
-            _wait_until_serving([self])
+            wait_until_serving([self], START_TIMEOUT_S)
 
     def failure(self) -> LocalStartError | None:
         """Why the process is gone, if it is."""
         if self.is_running:
             return None
         return self.start_error(f"its process ended with exit code {self.exit_code}")
-
-
-def _wait_until_serving(bookies: Sequence[ApacheBookie]) -> None:
-    """Raises LocalStartError: of the first that ended or is not ready in time."""
-
-    def check() -> None:
-        for bookie in bookies:
-            if (failure := bookie.failure()) is not None:
-                raise failure
-
-    uri = bookies[0].metadata_service_uri
-    spawned_ms = {bookie.bookie_id: bookie.spawned_ms for bookie in bookies}
-    missing = run_in_thread(wait_until_ready(uri, spawned_ms, check, START_TIMEOUT_S))
-    for bookie in bookies:
-        if reason := missing.get(bookie.bookie_id):
-            raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
 
 
 class ApacheBookies:
@@ -166,7 +150,7 @@ class ApacheBookies:
         self._prepare()
         for bookie in self.bookies:
             bookie.spawn()
-        _wait_until_serving(self.bookies)
+        wait_until_serving(self.bookies, START_TIMEOUT_S)
 
     def _prepare(self) -> None:
         """What the cluster needs before its bookies: nothing, for others have seen to it."""

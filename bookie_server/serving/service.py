@@ -64,6 +64,11 @@ class BookieService:
             Method.LIST_ENTRIES: self._list_entries,
         }
 
+    @property
+    def has_roles(self) -> bool:
+        """Whether it matters who clients are."""
+        return self._roles is not None
+
     def authorize(self, client: str, common_name: str, method: Method | None = None) -> None:
         """Look whether whoever has this certificate may make such a request; ``None``: may use the connection at all.
 

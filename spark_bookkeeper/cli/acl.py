@@ -65,13 +65,13 @@ def mend(
     """
     from spark_bookkeeper.admin.acls import Mending
 
-    wanted = run_on_metadata(uri, _wanted)
+    wanted = run_on_metadata(uri, _describe_wanted)
     question = f"Give nodes of {uri} the ACL {wanted}? All others lose access."
     confirm(question, is_sure)
     context.exit(_go_through(uri, Mending(is_exact), as_json=as_json))
 
 
-async def _wanted(store: ZooKeeperStore, _root: str) -> str:
+async def _describe_wanted(store: ZooKeeperStore, _root: str) -> str:
     return ",".join(map(str, store.access.acl))
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bookie_server.settings import REPLACE_FLAG
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -133,11 +133,25 @@ class LocalBookie(LocalProcess):
         return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
 
 
-def wait_until_serving(bookies: list[LocalBookie]) -> None:
+class SpawnedBookie(Protocol):
+    """What is needed of a process that was spawned to tell when it serves; of Apache's bookies, too."""
+
+    bookie_id: str
+    metadata_service_uri: str
+    spawned_ms: int
+
+    def failure(self) -> LocalStartError | None: ...
+
+    def start_error(self, detail: str) -> LocalStartError: ...
+
+
+def wait_until_serving(
+    bookies: Sequence[SpawnedBookie], timeout_s: float = START_TIMEOUT_S
+) -> None:
     """Wait until every spawned bookie serves.
 
     Raises:
-        LocalStartError: of the first that ended or is not ready after ``START_TIMEOUT_S``.
+        LocalStartError: of the first that ended or is not ready after ``timeout_s``.
     """
     if not bookies:
         return
@@ -149,7 +163,7 @@ def wait_until_serving(bookies: list[LocalBookie]) -> None:
 
     uri = bookies[0].metadata_service_uri
     spawned_ms = {bookie.bookie_id: bookie.spawned_ms for bookie in bookies}
-    missing = run_in_thread(wait_until_ready(uri, spawned_ms, check, START_TIMEOUT_S))
+    missing = run_in_thread(wait_until_ready(uri, spawned_ms, check, timeout_s))
     for bookie in bookies:
         if reason := missing.get(bookie.bookie_id):
-            raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
+            raise bookie.start_error(f"{reason} after {timeout_s:.0f} s")
