@@ -36,7 +36,10 @@ class ConnectionSettings(TlsSettings):
     """Entries and sections are joined up to this size. A frame costs about the same CPU whatever its size. Smaller:
     less memory. Over gRPC 512 KiB cost less: a bookie takes no message above 576 KiB, and larger frames are cut and joined again."""
     frames_in_flight_max: int = 3
-    """Unanswered frames per bookie; more adds only latency."""
+    """Unanswered frames per bookie while they could still grow: more would be smaller, and add only latency."""
+    full_frames_in_flight_max: int = 8
+    """Unanswered frames per bookie where another of the largest size waits, which cannot grow: bookies write and sync several
+    at once. With 3 of 1 MiB they took a third more CPU for each MiB, and did a seventh less of them."""
 
     def tls_files_towards(self, endpoint: Endpoint) -> TlsFiles | None:
         """What to talk with to a bookie there; ``None``: in clear."""

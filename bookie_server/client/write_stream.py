@@ -168,12 +168,14 @@ class WriteStream:
             return False
         if self._loop.time() < self._busy_until_s or stream.entries_max == 0:
             return False
-        if self._frames_in_flight == 0:
-            return True
-        return (
-            self._unsent_bytes >= self._settings.frame_size_bytes_target
-            and self._frames_in_flight < self._settings.frames_in_flight_max
-        )
+        return self._frames_in_flight < self._in_flight_max()
+
+    def _in_flight_max(self) -> int:
+        if self._unsent_bytes >= self._settings.frame_size_bytes_max:
+            return self._settings.full_frames_in_flight_max
+        if self._unsent_bytes >= self._settings.frame_size_bytes_target:
+            return self._settings.frames_in_flight_max
+        return 1
 
     def _next_frame(self, entries_max: int | None) -> list[EncodedSection]:
         frame, size, entries = _Frame(), 0, 0

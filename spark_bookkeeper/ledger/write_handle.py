@@ -84,6 +84,7 @@ class WriteHandle(AsyncClosing):
             size_bytes_target=connection.frame_size_bytes_target,
             size_bytes_max=connection.frame_size_bytes_max,
             runs_in_flight_max=connection.frames_in_flight_max,
+            full_runs_in_flight_max=connection.full_frames_in_flight_max,
         )
         key, wait_ms = master_key(metadata.password), cluster.settings.bookie_wait_timeout_ms
         self._state = WriterState(

@@ -33,7 +33,9 @@ class RunLimits:
     size_bytes_max: int = 1024 * 1024
     """A run ends before it exceeds this, unless one entry alone does."""
     runs_in_flight_max: int = 3
-    """With this many unacknowledged runs no other is cut: entries collect for a larger one."""
+    """With this many unacknowledged runs no smaller one is cut: entries collect for a larger one."""
+    full_runs_in_flight_max: int = 8
+    """With this many unacknowledged runs none is cut, although a whole one waits."""
 
 
 @dataclass(slots=True)
@@ -95,11 +97,16 @@ class RunCutter:
             return None
         # A lone append never waits for company. Under load the answers of earlier runs are the
         # clock: what has collected until then goes out together.
-        is_due = unacknowledged_runs == 0 or (
-            self._waiting_bytes >= self._limits.size_bytes_target
-            and unacknowledged_runs < self._limits.runs_in_flight_max
-        )
-        return self._package(self._take(), last_add_confirmed) if is_due else None
+        if unacknowledged_runs >= self._in_flight_max():
+            return None
+        return self._package(self._take(), last_add_confirmed)
+
+    def _in_flight_max(self) -> int:
+        if self._waiting_bytes >= self._limits.size_bytes_max:
+            return self._limits.full_runs_in_flight_max
+        if self._waiting_bytes >= self._limits.size_bytes_target:
+            return self._limits.runs_in_flight_max
+        return 1
 
     def _take(self) -> list[bytes]:
         taken: list[bytes] = []

@@ -163,7 +163,7 @@ def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -
             call.answer(frame)
         await asyncio.sleep(0.5)
         assert set(statuses) == {Status.OK}
-        assert len(sent) == 3
+        assert len(sent) == 4
         assert b"".join(sent).startswith(b"".join(section.data for section in sections))
         await stream.close()
 
@@ -316,6 +316,39 @@ def test_what_a_stuck_bookie_is_sent_does_not_pile_up() -> None:
         await asyncio.sleep(2)
         await stream.close()
         assert statuses == [Status.UNREACHABLE] * 200
+
+    on_virtual_time(main)
+
+
+class Unanswered:
+    """A call that takes whatever it is sent; nothing is ever answered."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    async def write(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    async def read(self) -> bytes:
+        return await asyncio.Event().wait() and b""
+
+    def cancel(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize(("size", "entries", "frames"), [(40_000, 5, 3), (100_000, 20, 8)])
+def test_more_frames_go_out_unanswered_where_they_cannot_grow(
+    size: int, entries: int, frames: int
+) -> None:
+    async def main() -> None:
+        call = Unanswered()
+        settings = ConnectionSettings(frame_size_bytes_target=30_000, frame_size_bytes_max=90_000)
+        stream = WriteStream(over_calls(lambda: call), settings)
+        for entry_id in range(entries):
+            stream.write(encoded_section([bytes(size)], entry_id), lambda status: None)
+            await asyncio.sleep(0.1)
+        assert len(call.frames) == frames
+        await stream.close()
 
     on_virtual_time(main)
 

@@ -80,14 +80,30 @@ def test_adds_wait_for_company_while_a_run_is_out_and_carry_the_lac_of_their_cut
 
 
 def test_large_adds_keep_a_few_runs_in_flight_and_no_more() -> None:
-    state = writer(size_bytes_target=4, size_bytes_max=4, runs_in_flight_max=3)
+    state = writer(size_bytes_target=4, size_bytes_max=100, runs_in_flight_max=3)
 
-    first = sends(state.append([b"xxxx"] * 5))
+    first = [send for _ in range(5) for send in sends(state.append([b"xxxx"]))]
 
     assert {send.run_first_entry for send in first} == {0, 1, 2}
     answer(state, 0, 0, Status.OK)
     more = sends(answer(state, 1, 0, Status.OK))
     assert {send.run_first_entry for send in more} == {3}
+
+
+def test_runs_that_cannot_grow_do_not_wait_for_company() -> None:
+    state = writer(
+        size_bytes_target=4, size_bytes_max=8, runs_in_flight_max=1, full_runs_in_flight_max=3
+    )
+
+    first = sends(state.append([b"xxxx"] * 9))
+
+    assert {send.run_first_entry for send in first} == {0, 2, 4}
+    answer(state, 0, 0, Status.OK)
+    more = sends(answer(state, 1, 0, Status.OK))
+    assert {send.run_first_entry for send in more} == {6}
+    answer(state, 0, 2, Status.OK)
+    # What is left is no whole run, and two are out: it waits until none is.
+    assert sends(answer(state, 1, 2, Status.OK)) == []
 
 
 @pytest.mark.parametrize(
