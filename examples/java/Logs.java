@@ -10,6 +10,7 @@ import java.nio.file.*;
 import java.util.*;
 import org.apache.arrow.compression.CommonsCompressionFactory;
 import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.bookkeeper.client.api.*;
 import org.apache.bookkeeper.conf.ClientConfiguration;
@@ -58,7 +59,9 @@ public final class Logs implements AutoCloseable {
             try (ArrowStreamReader rows =
                 new ArrowStreamReader(new ByteArrayInputStream(stream), memory, CommonsCompressionFactory.INSTANCE)) {
               rows.loadNextBatch();
-              System.out.print(rows.getVectorSchemaRoot().slice((int) dropped).contentToTSVString());
+              try (VectorSchemaRoot kept = rows.getVectorSchemaRoot().slice((int) dropped)) { // it holds memory of its own
+                System.out.print(kept.contentToTSVString());
+              }
             }
           }
         }
