@@ -169,12 +169,7 @@ class ApacheCluster(ApacheBookies):
 
     def client(self) -> CommandedClient:
         """A new process of Apache's Java client."""
-        return CommandedClient(
-            "Apache BookKeeper",
-            self._artifacts.command(CLIENT_CLASS, self.metadata_service_uri, options=JAVA_OPTIONS),
-            self.directory / "client.log",
-            dict(os.environ),
-        )
+        return java_client(self._artifacts, self.metadata_service_uri, self.directory)
 
     def _start(self) -> None:
         self.zookeeper = ZooKeeperProcess(
@@ -198,3 +193,13 @@ class ApacheCluster(ApacheBookies):
         if code != 0:
             detail = f"initnewcluster ended with {code} (None: not within {FORMAT_TIMEOUT_S:.0f} s)"
             raise LocalStartError("Apache cluster", detail, log_tail(self.directory / "format.log"))
+
+
+def java_client(artifacts: Artifacts, uri: str, directory: Path) -> CommandedClient:
+    """A new process of Apache's Java client, on whosever bookies; its log goes into the directory."""
+    return CommandedClient(
+        "Apache BookKeeper",
+        artifacts.command(CLIENT_CLASS, uri, options=JAVA_OPTIONS),
+        directory / "client.log",
+        dict(os.environ),
+    )

@@ -16,9 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.figures import environment
-from benchmarks.peers.apache import ApacheCluster
+from benchmarks.peers.apache import ApacheCluster, java_client
 from benchmarks.peers.artifacts import (
     BOOKKEEPER_VERSION,
+    Artifacts,
     PeerUnavailableError,
     cache_directory,
     prepare,
@@ -29,11 +30,13 @@ from benchmarks.peers.running import Outcome, Plan, run_all, say
 from benchmarks.peers.sides import Side
 from benchmarks.peers.table import lines, markdown
 from benchmarks.peers.workloads import Workload, workloads
+from bookie_server.client.settings import AUTO, BOOKIE_PROTOCOLS
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.version import __version__
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.local.environment import package_environment
 
+OWN, APACHES = "own", "apache"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -57,6 +60,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", action="append", metavar="TEXT", help="workloads with it in their name"
     )
+    parser.add_argument(
+        "--bookies",
+        choices=(OWN, APACHES, OURS),
+        default=OWN,
+        help="whose bookies the clients talk to: each its own kind, both to the same three of Apache's, or each to three of ours",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=tuple(BOOKIE_PROTOCOLS),
+        default=AUTO,
+        help="our client's bookie_protocol (Apache's speaks v2)",
+    )
     parser.add_argument("--cache", type=Path, default=cache_directory(), help="where jars are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round here")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables here")
@@ -75,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     outcomes: list[Outcome] = []
     code = 0
     try:
-        for outcome in _beside_apache(options.cache, chosen, plan):
+        for outcome in _beside_apache(options, chosen, plan):
             outcomes.append(outcome)
             for line in lines(outcome.row()):
                 say(line)
@@ -103,29 +118,49 @@ def _document(outcomes: Sequence[Outcome], plan: Plan) -> str:
     return json.dumps(document, indent=2)
 
 
-def _beside_apache(cache: Path, chosen: Sequence[Workload], plan: Plan) -> Iterator[Outcome]:
-    artifacts = prepare(cache)
+def _beside_apache(
+    options: argparse.Namespace, chosen: Sequence[Workload], plan: Plan
+) -> Iterator[Outcome]:
+    artifacts = prepare(options.cache)
     say(" ".join(f"{key}={value}" for key, value in surroundings().items()))
     with ExitStack() as stack:
-        ours = stack.enter_context(LocalCluster(bookies=3))
-        apache = stack.enter_context(ApacheCluster(artifacts))
-        our_bookies = tuple(bookie.pid for bookie in ours.bookies if bookie.pid)
-        their_bookies = tuple(bookie.pid for bookie in apache.bookies)
-        sides = {
-            OURS: Side(stack.enter_context(our_client(ours)), our_bookies),
-            PEER: Side(stack.enter_context(apache.client()), their_bookies),
-        }
+        sides = _sides(stack, artifacts, options.bookies, options.protocol)
         yield from run_all(sides, chosen, plan)
 
 
-def our_client(cluster: LocalCluster) -> CommandedClient:
-    """A new process of our client."""
+def _sides(stack: ExitStack, artifacts: Artifacts, bookies: str, protocol: str) -> dict[str, Side]:
+    """Both clients and what they talk to. Of bookies that both share nobody can say for whom they work."""
+    if bookies == APACHES:
+        apache = stack.enter_context(ApacheCluster(artifacts))
+        ours = our_client(apache.metadata_service_uri, apache.directory, protocol)
+        return {
+            OURS: Side(stack.enter_context(ours), ()),
+            PEER: Side(stack.enter_context(apache.client()), ()),
+        }
+    cluster = stack.enter_context(LocalCluster(bookies=3))
+    ours = our_client(cluster.metadata_service_uri, cluster.directory, protocol)
+    own = Side(stack.enter_context(ours), _pids(cluster))
+    if bookies == OURS:
+        second = stack.enter_context(LocalCluster(bookies=3))
+        theirs = java_client(artifacts, second.metadata_service_uri, second.directory)
+        return {OURS: own, PEER: Side(stack.enter_context(theirs), _pids(second))}
+    apache = stack.enter_context(ApacheCluster(artifacts))
+    pids = tuple(bookie.pid for bookie in apache.bookies)
+    return {OURS: own, PEER: Side(stack.enter_context(apache.client()), pids)}
+
+
+def _pids(cluster: LocalCluster) -> tuple[int, ...]:
+    return tuple(bookie.pid for bookie in cluster.bookies if bookie.pid)
+
+
+def our_client(uri: str, directory: Path, protocol: str = AUTO) -> CommandedClient:
+    """A new process of our client; its log goes into the directory."""
     variables = package_environment()
     # In front: an installation has no benchmarks.
     path = os.pathsep.join((str(REPOSITORY), variables["PYTHONPATH"]))
     return CommandedClient(
         "spark-bookkeeper",
-        [sys.executable, "-m", "benchmarks.peers.ours", cluster.metadata_service_uri],
-        cluster.directory / "client.log",
+        [sys.executable, "-m", "benchmarks.peers.ours", uri, protocol],
+        directory / "our_client.log",
         variables | {"PYTHONPATH": path},
     )

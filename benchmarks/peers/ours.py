@@ -21,6 +21,7 @@ from contextlib import aclosing
 from benchmarks.figures import percentile
 from spark_bookkeeper import BookKeeper, WriteHandle, aio
 from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
+from spark_bookkeeper.settings import ClientSettings
 
 PACED_STEP = 10
 """Adds that are due at the same time: a sleep takes too long for one each."""
@@ -226,11 +227,12 @@ def _figures(count: int, size: int, taken: float, latencies: list[float]) -> Ans
     return answer
 
 
-def main(uri: str) -> None:
+def main(uri: str, protocol: str) -> None:
     """Answers until its input ends, an error as well as a figure."""
     run = shared_loop_thread().run
-    coroutines = aio.BookKeeper(uri)
-    with BookKeeper(uri) as blocking:
+    settings = ClientSettings(bookie_protocol=protocol)
+    coroutines = aio.BookKeeper(uri, settings=settings)
+    with BookKeeper(uri, settings=settings) as blocking:
         client = Client(blocking, coroutines)
         for line in sys.stdin:
             answer: dict[str, float] | dict[str, str]
@@ -244,4 +246,4 @@ def main(uri: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

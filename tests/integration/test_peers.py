@@ -18,7 +18,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[CommandedClient]:
-    with LocalCluster(bookies=3) as cluster, our_client(cluster) as client:
+    with (
+        LocalCluster(bookies=3) as cluster,
+        our_client(cluster.metadata_service_uri, cluster.directory) as client,
+    ):
         yield client
 
 

@@ -20,5 +20,5 @@ def read_secret(path: str) -> bytes:
         raise OSError(errno.EINVAL, str(error), path) from error
     found = line.rstrip(b"\r\n")
     if not found or len(line) > _SIZE_MAX:
-        raise OSError(errno.EINVAL, "its first line is empty, or no password's", path)
+        raise OSError(errno.EINVAL, "its first line is empty or too long", path)
     return found

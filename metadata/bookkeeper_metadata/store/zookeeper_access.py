@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bookkeeper_metadata.errors import CredentialsFileError
+from bookkeeper_metadata.foundation.secret_file import read_secret
 from bookkeeper_metadata.foundation.tls.contexts import Tls, tls_of
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 from bookkeeper_metadata.store.acl import OPEN, Acl, acl_for, parse_acl
@@ -50,14 +51,12 @@ def load_access(settings: ZooKeeperSettings) -> ZooKeeperAccess:
 
 def _read_credential(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            line = file.readline().rstrip("\r\n")
+        line = read_secret(path).decode()
+    # Without causes: one would show bytes of the password.
     except UnicodeDecodeError:
-        # Without the cause, which shows bytes of the password.
         raise CredentialsFileError("it is not UTF-8", path) from None
-    except (OSError, ValueError) as error:
-        detail = getattr(error, "strerror", None) or str(error)
-        raise CredentialsFileError(detail, path) from error
+    except OSError as error:
+        raise CredentialsFileError(error.strerror or str(error), path) from None
     user, _, password = line.partition(":")
     if not user.strip() or not password:
         raise CredentialsFileError("its first line is not user:password", path)
