@@ -26,7 +26,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 ON_APACHE = os.environ.get("BOOKKEEPER_TESTS_ON") == "apache"
-"""Whether all of this runs on bookies of Apache's: ``make interop`` says so of a part of it."""
+"""Whether all of this runs on bookies of Apache's, as ``test_on_apache.py`` has a part of it."""
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+from benchmarks.peers.artifacts import PeerUnavailableError, cache_directory, prepare
+from tests.interop.java_client import SOURCE
 from tests.patience import seconds
 from tests.sources import REPOSITORY
 
-pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(3600)]
 
 SUITES = (
     "test_read.py",
@@ -25,10 +27,13 @@ SUITES = (
 )
 
 
-@pytest.mark.usefixtures("artifacts")
 @pytest.mark.parametrize("names", [SUITES, ("kills",)], ids=["features", "kills"])
 def test_what_spark_does_on_our_bookies_it_does_on_apaches(names: tuple[str, ...]) -> None:
     """Of the kill matrix the half that ``make test`` runs."""
+    try:
+        prepare(cache_directory(), SOURCE)
+    except PeerUnavailableError as error:
+        pytest.skip(f"Apache BookKeeper cannot be had: {error}")
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not full", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, *(str(REPOSITORY / "tests" / "spark" / name) for name in names)],
