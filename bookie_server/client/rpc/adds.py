@@ -34,8 +34,8 @@ class RpcAdds(MessageStream):
     """Over a connection of its own; in one version of the protocol."""
 
     def __init__(self, connection: Connection, version: int, silence_s: float) -> None:
-        """A bookie that answers none of what it was sent for ``silence_s`` is given up with the connection: it may
-        have dropped answers, and others would wait behind them for ever."""
+        """A bookie that answers none of what it was sent for ``silence_s``, or leaves something unanswered for twice as
+        long, is given up with the connection: it may have dropped answers, and others would wait behind them for ever."""
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._silence_s = silence_s
@@ -45,6 +45,8 @@ class RpcAdds(MessageStream):
         self._version = version
         self._answers = _AnswersOfV3() if version == v3.VERSION else _AnswersOfV2()
         self._in_flight = 0
+        self._oldest: deque[tuple[float, _Sent]] = deque()
+        """When what is unanswered was sent, and some of what is answered."""
         self._rest = b""
 
     @property
@@ -62,7 +64,9 @@ class RpcAdds(MessageStream):
                 adds = encode_adds(
                     section, self._version
                 )  # it was given up, and is on its way still
-            self._answers.expect(_Sent(section, adds), adds)
+            sent = _Sent(section, adds)
+            self._answers.expect(sent, adds)
+            self._oldest.append((self._loop.time(), sent))
             self._queued += adds.portions
         self._pump()
 
@@ -79,6 +83,8 @@ class RpcAdds(MessageStream):
 
     async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:
         received = new_body(_RECEIVED_SIZE_MAX)
+        if self._has_dropped_answers():
+            raise StreamEndedError("some adds are never answered")
         try:
             count = await self._receive_some(received)
         except ConnectionEndedError as error:
@@ -94,6 +100,11 @@ class RpcAdds(MessageStream):
                     return await self._connection.receive_some(received)
             if self._in_flight and self._loop.time() - self._heard_s >= self._silence_s:
                 raise StreamEndedError("nothing is answered any more")
+
+    def _has_dropped_answers(self) -> bool:
+        while self._oldest and not self._oldest[0][1].missing:
+            self._oldest.popleft()
+        return bool(self._oldest) and self._loop.time() - self._oldest[0][0] >= 2 * self._silence_s
 
     def parse_replies(self, message: Buffer) -> list[SectionReply]:
         view, at = memoryview(message), 0

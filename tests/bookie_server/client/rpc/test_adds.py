@@ -146,3 +146,31 @@ async def test_answers_that_were_dropped_jam_nothing() -> None:
                 break
         else:
             raise AssertionError("nothing goes through any more")
+
+
+async def test_answers_that_were_dropped_while_others_come_are_not_waited_for() -> None:
+    """They counted as on their way for ever, and what they were for was kept."""
+    sent_again = asyncio.Event()
+    connections = set[int]()
+
+    async def forgetful(adds: list[messages.AddEntry], answer: Answer) -> None:
+        connections.add(id(answer))
+        for add in adds:
+            if add.ledger_id == 8:
+                answer(add, RpcStatus.EOK)
+        if len(connections) > 1:
+            sent_again.set()
+
+    settings = ConnectionSettings(add_timeout_ms=300, reconnect_timeout_ms=60_000)
+    async with client_of(forgetful, settings) as client:
+        lost = asyncio.create_task(write(client, encoded_section([b"x"])))
+        entry_id = 0
+        while not sent_again.is_set():
+            # Of a size that is sent although another frame is unanswered.
+            section = encoded_section(
+                [bytes(settings.frame_size_bytes_target)], entry_id, ledger_id=8
+            )
+            status = await write(client, section)
+            assert status in (Status.OK, Status.UNREACHABLE)
+            entry_id += 1
+        assert await lost is Status.UNREACHABLE
