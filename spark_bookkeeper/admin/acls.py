@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, unique
 from typing import Any, Protocol
 
 from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.paths import Paths
-from bookkeeper_metadata.store.acl import Acl, Difference, NodeAcl, difference
+from bookkeeper_metadata.store.acl import Acl, Difference, Identity, NodeAcl, difference
 from bookkeeper_metadata.store.operations import BadVersionError, NoNodeError
 from spark_bookkeeper.log.nodes.paths import LogPaths
 
@@ -68,6 +68,10 @@ class Judged:
     detail: str = ""
     """What is granted too much (+) and too little (-), or why nothing is known."""
     is_mended: bool = False
+    is_refused: bool = False
+    """Whether it was to be mended and could not."""
+    is_by_name: bool = False
+    """Whether users could be told by their names only."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,10 @@ class AclReport:
     wanted: Acl
     nodes: int = 0
     mended: int = 0
+    refused: int = 0
+    """Nodes that were to be mended and could not."""
+    by_name: int = 0
+    """Nodes whose digests are hidden from this user, so that another password of a user looks the same."""
     left: Counter[Finding] = field(default_factory=Counter)
     """Nodes by what they are at the end."""
     examples: list[Judged] = field(default_factory=list)
@@ -96,6 +104,8 @@ class AclReport:
         """Count a node."""
         self.nodes += 1
         self.mended += judged.is_mended
+        self.refused += judged.is_refused
+        self.by_name += judged.is_by_name
         self.left[Finding.AS_WANTED if judged.is_mended else judged.finding] += 1
         is_example = not judged.is_mended and judged.finding is not Finding.AS_WANTED
         if is_example and len(self.examples) < EXAMPLES_MAX:
@@ -107,6 +117,8 @@ class AclReport:
             "wanted": [str(grant) for grant in self.wanted],
             "nodes": self.nodes,
             "mended": self.mended,
+            "refused": self.refused,
+            "by_name": self.by_name,
             **{finding.name.lower(): self.left[finding] for finding in Finding},
             "examples": [
                 {"path": each.path, "finding": each.finding.value, "detail": each.detail}
@@ -134,18 +146,19 @@ async def go_through_acls(
     root: str,
     wanted: Acl,
     *,
+    own: Identity | None = None,
     mending: Mending | None = None,
     on_progress: Callable[[AclReport], None] = lambda _: None,
 ) -> AclReport:
     """Look at every node of the cluster at ``root``, and with ``mending`` change those that it covers.
 
-    May be interrupted and run again: each node is changed by itself.
+    ``own`` is as whom the store is used. May be interrupted and run again: each node is changed by itself.
 
     Raises:
         MetadataUnavailableError: ZooKeeper does not answer; what was changed is changed.
     """
     report = AclReport(wanted)
-    walk = _Walk(store, wanted, mending)
+    walk = _Walk(store, wanted, own, mending)
     for top in (root, Paths(root).of_bookies, LogPaths(root).root):
         async for judged in walk.through(top):
             report.note(judged)
@@ -154,9 +167,12 @@ async def go_through_acls(
 
 
 class _Walk:
-    def __init__(self, store: AclStore, wanted: Acl, mending: Mending | None) -> None:
+    def __init__(
+        self, store: AclStore, wanted: Acl, own: Identity | None, mending: Mending | None
+    ) -> None:
         self._store = store
         self._wanted = wanted
+        self._own = own
         self._mending = mending
 
     async def through(self, top: str) -> AsyncIterator[Judged]:
@@ -192,8 +208,9 @@ class _Walk:
                 return Judged(path, Finding.UNREADABLE, error.detail), False
             if found is None:
                 return None, False
-            finding, detail = judge(difference(found.acl, self._wanted))
-            judged = Judged(path, finding, detail)
+            between = difference(found.acl, self._wanted, self._own)
+            finding, detail = judge(between)
+            judged = Judged(path, finding, detail, is_by_name=between.is_by_name)
             if self._mending is None or not self._mending.covers(finding):
                 return judged, found.has_children
             try:
@@ -201,16 +218,25 @@ class _Walk:
             except NoNodeError:
                 return None, False
             except MetadataAccessError as error:
-                refused = Judged(path, finding, f"{detail}; not changed: {error.detail}")
-                return refused, found.has_children
-            except (BadVersionError, MetadataUnavailableError):
-                # Changed by another, or the reply is lost: giving it again is the same.
+                return _refused(judged, error.detail), found.has_children
+            except BadVersionError:
+                if attempt == _ATTEMPTS_MAX - 1:
+                    # It must not keep the others from being looked at.
+                    return _refused(judged, "somebody else keeps changing it"), found.has_children
+                await asyncio.sleep(_ATTEMPT_PAUSE_S)
+                continue
+            except MetadataUnavailableError:
+                # The reply is lost, it may be: giving it again is the same.
                 if attempt == _ATTEMPTS_MAX - 1:
                     raise
                 await asyncio.sleep(_ATTEMPT_PAUSE_S)
                 continue
             return Judged(path, finding, detail, is_mended=True), found.has_children
         raise AssertionError("the last attempt returns or raises")
+
+
+def _refused(judged: Judged, why: str) -> Judged:
+    return replace(judged, detail=f"{judged.detail}; not changed: {why}", is_refused=True)
 
 
 def judge(between: Difference) -> tuple[Finding, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bookkeeper_metadata.store.acl import OPEN, READ, WORLD, Acl
 from spark_bookkeeper.cli.metadata import run_on_metadata
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
 from spark_bookkeeper.cli.output import print_json
@@ -39,7 +40,8 @@ def acl() -> None:
 def check(context: click.Context, /, uri: str, as_json: bool) -> None:
     """Look at every node of the cluster, and change none.
 
-    Exit code 1: somebody may do more with one than should be, or it cannot be looked at.
+    Exit code 1: somebody may do more with one than should be, it cannot be looked at, or by what this shell's user would
+    create anybody may do more than read.
     """
     context.exit(_go_through(uri, None, as_json=as_json))
 
@@ -61,26 +63,37 @@ def mend(
 
     Nobody may do more afterwards, unless --exact is given. Safe to interrupt and to repeat. Processes that were
     not told the user yet are shut out, and go on to create nodes that are open: change them first. Exit code 1:
-    something is still open.
+    something is still open, or could not be changed.
     """
     from spark_bookkeeper.admin.acls import Mending
 
-    wanted = run_on_metadata(uri, _describe_wanted)
-    question = f"Give nodes of {uri} the ACL {wanted}? All others lose access."
-    confirm(question, is_sure)
+    acl, is_said = run_on_metadata(uri, _wanted)
+    if not is_said:
+        raise click.UsageError(
+            "nobody is the user of this shell: set BOOKKEEPER_ZOOKEEPER_AUTH_PATH, or BOOKKEEPER_ZOOKEEPER_ACL to what nodes are to have"
+        )
+    effect = (
+        "What was made stricter by hand, or is another user's, gets it too, and all others lose access."
+        if is_exact
+        else "All others lose access."
+    )
+    confirm(f"Give nodes of {uri} the ACL {','.join(map(str, acl))}? {effect}", is_sure)
     context.exit(_go_through(uri, Mending(is_exact), as_json=as_json))
 
 
-async def _describe_wanted(store: ZooKeeperStore, _root: str) -> str:
-    return ",".join(map(str, store.access.acl))
+async def _wanted(store: ZooKeeperStore, _root: str) -> tuple[Acl, bool]:
+    """What nodes are to have, and whether anybody said so."""
+    access = store.access
+    return access.acl, access.acl != OPEN or access.identity is not None
 
 
 def _go_through(uri: str, mending: Mending | None, *, as_json: bool) -> int:
     from spark_bookkeeper.admin.acls import go_through_acls
 
     async def run(store: ZooKeeperStore, root: str) -> AclReport:
+        access = store.access
         return await go_through_acls(
-            store, root, store.access.acl, mending=mending, on_progress=_Progress()
+            store, root, access.acl, own=access.identity, mending=mending, on_progress=_Progress()
         )
 
     report = run_on_metadata(uri, run)
@@ -88,7 +101,10 @@ def _go_through(uri: str, mending: Mending | None, *, as_json: bool) -> int:
         print_json(report.as_document())
     else:
         _print(report)
-    return EXIT_OPEN if report.open else 0
+    lets_anybody = mending is None and any(
+        (grant.scheme, grant.id) == WORLD and grant.permissions & ~READ for grant in report.wanted
+    )
+    return EXIT_OPEN if report.open or report.refused or lets_anybody else 0
 
 
 def _print(report: AclReport) -> None:
@@ -102,6 +118,11 @@ def _print(report: AclReport) -> None:
     mended = f"; {report.mended:,} of them mended" if report.mended else ""
     click.echo(f"{report.nodes:,} nodes: {', '.join(counts) or 'none'}{mended}")
     click.echo(f"wanted: {','.join(map(str, report.wanted))}")
+    if report.by_name:
+        click.echo(
+            f"{report.by_name:,} of them hide their users' digests from this user, who may not administer them: users are "
+            "told by name"
+        )
 
 
 class _Progress:

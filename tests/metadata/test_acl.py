@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,13 @@ READERS = Grant("world", "anyone", 1)
 
 
 def acl(text: str) -> Acl:
-    return parse_acl(text)
+    """Grants as ZooKeeper may tell them: digests may be hidden, and one identity have several."""
+    parts = [part.strip().split(":", 1) for part in text.split(",") if part]
+    split = [(scheme, *rest.rsplit(":", 1)) for scheme, rest in parts]
+    bits = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
+    return tuple(
+        Grant(scheme, id, sum(map(bits.__getitem__, letters))) for scheme, id, letters in split
+    )
 
 
 def test_a_digest_is_the_one_that_zookeeper_makes() -> None:
@@ -50,20 +57,32 @@ def test_a_digest_is_the_one_that_zookeeper_makes() -> None:
     ],
 )
 def test_an_acl_is_written_as_zookeepers_tools_write_it(text: str, grants: Acl) -> None:
-    assert acl(text) == grants
-    assert acl(",".join(map(str, grants))) == grants
+    assert parse_acl(text) == grants
+    assert parse_acl(",".join(map(str, grants))) == grants
 
 
 @pytest.mark.parametrize(
-    "text", ["world:anyone", "world:me:r", "digest:spark:cdrw", "auth::cdrwa", "x:y:q", "a"]
+    "text",
+    [
+        "world:anyone",
+        "world:me:r",
+        "digest:spark:cdrw",
+        "digest:spark:secret:cdrw",
+        "digest:spark:secret",
+        "auth::cdrwa",
+        "x:y:q",
+        "a",
+    ],
 )
 def test_what_is_no_acl_is_refused_with_its_text(text: str) -> None:
-    with pytest.raises(ValueError, match="zookeeper_acl"):
+    with pytest.raises(ValueError, match="zookeeper_acl") as refused:
         ZooKeeperSettings(zookeeper_auth_path="/f", zookeeper_acl=text)
+    # A password may have been taken for what ZooKeeper makes of it.
+    assert "secret" not in str(refused.value)
 
 
 def test_a_user_has_everything_unless_the_acl_names_it() -> None:
-    spark = "digest:spark:hash:cdrw"
+    spark = f"digest:{digest_id('spark:1')}:cdrw"
     own = f"digest:{SUPER.id}:cr"
 
     assert acl_for("super:test", ()) == (SUPER,)
@@ -82,15 +101,24 @@ def test_a_user_has_everything_unless_the_acl_names_it() -> None:
         # What anybody may, everybody may.
         ("world:anyone:r,digest:a:1:cdwa", "world:anyone:r,digest:a:1:cdrwa", "", ""),
         ("world:anyone:r,digest:a:1:cdrwa", "digest:a:1:cdrwa", "world:anyone:r", ""),
+        # Another password is another user.
+        ("digest:a:2:cdrwa", "digest:a:1:cdrwa", "digest:a:2:cdrwa", "digest:a:1:cdrwa"),
+        # Of one identity ZooKeeper may keep several grants.
+        ("world:anyone:cdrw,world:anyone:a", "world:anyone:a", "world:anyone:cdrw", ""),
         # Masked for who may not administer the node.
-        ("digest:a:x:cdrwa", "digest:a:1:cdrwa", "", ""),
+        ("digest:b:x:r", "digest:b:1:r", "", ""),
+        ("digest:a:x:crw", "digest:a:1:cdrwa", "", "digest:a:1:da"),
         ("digest:b:x:cdrwa", "digest:a:1:cdrwa", "digest:b:x:cdrwa", "digest:a:1:cdrwa"),
+        ("digest:b:x:r,digest:b:x:cdrwa", "digest:b:1:r", "digest:b:x:cdrwa", ""),
+        # Who may administer it is shown its digests, so this is somebody else of the same name.
+        ("digest:a:x:cdrwa", "digest:a:1:cdrwa", "digest:a:x:cdrwa", "digest:a:1:cdrwa"),
     ],
 )
 def test_what_differs_between_two_acls(found: str, wanted: str, excess: str, lacking: str) -> None:
-    between = difference(acl(found), acl(wanted))
+    between = difference(acl(found), acl(wanted), ("digest", "a:1"))
 
     assert (between.excess, between.lacking) == (acl(excess), acl(lacking))
+    assert between.is_by_name == (":x:" in found)
 
 
 def test_settings_that_are_no_use_without_others_are_refused() -> None:
@@ -153,3 +181,30 @@ async def test_a_file_that_is_not_there_ends_the_connecting_before_it_begins(
         await connect(nowhere, security=ZooKeeperSettings(zookeeper_auth_path=missing))
     with pytest.raises(TlsFilesError, match=f"path={missing}"):
         await connect(nowhere, security=ZooKeeperSettings(zookeeper_trust_path=missing))
+
+
+def test_an_acl_that_leaves_nobody_who_may_change_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "auth"
+    path.write_text("me:secret\n", encoding="utf-8")
+    own = f"digest:{digest_id('me:secret')}:crw"
+
+    with pytest.raises(CredentialsFileError, match="never be changed again"):
+        load_access(ZooKeeperSettings(zookeeper_auth_path=str(path), zookeeper_acl=own))
+
+
+def test_blanks_are_part_of_a_password_and_a_byte_order_mark_is_not_part_of_a_user(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "auth"
+    path.write_bytes(b"me:a b \r\n")
+    assert load_access(ZooKeeperSettings(zookeeper_auth_path=str(path))).credential == "me:a b "
+    path.write_bytes(b"\xef\xbb\xbfme:secret\n")
+    with pytest.raises(CredentialsFileError, match="byte order mark"):
+        load_access(ZooKeeperSettings(zookeeper_auth_path=str(path)))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "auth"
+    os.mkfifo(path)
+    with pytest.raises(CredentialsFileError, match="no regular file"):
+        load_access(ZooKeeperSettings(zookeeper_auth_path=str(path)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 
 _SIZE_MAX = 4_096
 
@@ -11,10 +13,13 @@ def read_secret(path: str) -> bytes:
     """The first line without its end.
 
     Raises:
-        OSError: the file cannot be read here, or its first line is empty or very long.
+        OSError: the file cannot be read here, is no file (a pipe would be waited for, and can be read only once), or its
+            first line is empty or very long.
     """
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", path)
             line = file.readline(_SIZE_MAX + 1)
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), path) from error

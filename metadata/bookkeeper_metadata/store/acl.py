@@ -15,10 +15,12 @@ from hashlib import sha1
 _BITS = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
 """Create and delete children, read and write the node, administer its ACL."""
 ALL = sum(_BITS.values())
+READ = _BITS["r"]
 WORLD = ("world", "anyone")
 _BETWEEN = re.compile(r",(?=\s*[a-z0-9]+:)")
 """Names in certificates hold commas, too: one that begins another grant has a scheme behind it."""
 _GRANT = re.compile(r"(?P<scheme>[a-z0-9]+):(?P<id>.+):(?P<letters>[cdrwa]+)")
+_DIGEST = re.compile(r"[^:]+:[A-Za-z0-9+/]{27}=")
 _MASKED = ":x"
 """What ZooKeeper shows of a digest to whoever may not administer the node."""
 
@@ -37,7 +39,8 @@ class Grant:
 
 
 Acl = tuple[Grant, ...]
-"""One grant for each identity."""
+Identity = tuple[str, str]
+"""Scheme and id."""
 
 OPEN: Acl = (Grant(*WORLD, ALL),)
 """Anybody may do anything: what ZooKeeper gives where nothing is said."""
@@ -60,30 +63,43 @@ class Difference:
     """What it grants and should not."""
     lacking: Acl
     """What it should grant and does not."""
+    is_by_name: bool = False
+    """Whether digests were hidden, so that users could be told by their names only."""
 
 
 def parse_acl(text: str) -> Acl:
     """``scheme:id:cdrwa,...``; blanks around a grant do not count.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is something else; it is not shown, for a password may have been taken for a digest.
     """
-    found: dict[tuple[str, str], int] = {}
+    found: dict[Identity, int] = {}
     for part in _BETWEEN.split(text) if text.strip() else ():
         match = _GRANT.fullmatch(part.strip())
         if match is None:
             raise ValueError(
-                f"must be grants such as digest:user:hash:cdrwa or world:anyone:r, comma-separated; {part.strip()!r} is none"
+                f"must be grants such as digest:user:hash:cdrwa or world:anyone:r, comma-separated; {shown_acl(part)!r} is none"
             )
         identity = match["scheme"], match["id"]
         if identity[0] == "world" and identity != WORLD:
             raise ValueError("knows one world only, world:anyone")
-        if identity[0] == "digest" and identity[1].count(":") != 1:
+        if identity[0] == "digest" and not _DIGEST.fullmatch(identity[1]):
             raise ValueError(
-                f"names a digest's user and hash, digest:user:hash:cdrwa; {part.strip()!r} does not"
+                "names a digest's user and hash, digest:user:hash:cdrwa, where the hash is the SHA-1 of user:password "
+                f"in base64; {shown_acl(part)!r} does not"
             )
         found[identity] = found.get(identity, 0) | _bits(match["letters"])
     return _as_acl(found)
+
+
+def has_administrator(acl: Acl) -> bool:
+    """Whether somebody may do everything: else nobody could ever change such nodes again."""
+    return any(grant.permissions == ALL for grant in acl)
+
+
+def shown_acl(text: str) -> str:
+    """Such a text without what stands where hashes should."""
+    return re.sub(r"(digest:[^:,]*):[^,]*?(:[cdrwa]+)?(?=\s*(?:,|$))", r"\1:...\2", text.strip())
 
 
 def digest_id(credential: str) -> str:
@@ -99,34 +115,51 @@ def acl_for(credential: str, others: Acl) -> Acl:
     return others if own in granted else _as_acl({own: ALL, **granted})
 
 
-def difference(found: Acl, wanted: Acl) -> Difference:
-    """What anybody may do counts for everybody."""
-    has, should = _by_identity(found), _by_identity(wanted)
+def difference(found: Acl, wanted: Acl, own: Identity | None = None) -> Difference:
+    """What anybody may do counts for everybody. ``own``: as whom ``found`` was read."""
+    should = _by_identity(wanted)
     names = {_user(identity): identity for identity in should}
-    # Masked, a digest says its user only: one of the same name passes for the same.
-    has = {names.get(_user(each), each) if _is_masked(each) else each: has[each] for each in has}
-    return Difference(excess=_beyond(has, should), lacking=_beyond(should, has))
+    has: dict[Identity, int] = {}
+    for grant in found:
+        identity = grant.scheme, grant.id
+        if _is_masked(identity):
+            # It says its user only: one of the same name passes for the same, once. But whoever may administer a
+            # node is shown its digests, so one of our own name that may is somebody else.
+            known = names.get(_user(identity))
+            is_impostor = known == own and grant.permissions & _BITS["a"]
+            if known is not None and not is_impostor and known not in has:
+                identity = known
+        has[identity] = has.get(identity, 0) | grant.permissions
+    return Difference(
+        excess=_beyond(has, should),
+        lacking=_beyond(should, has),
+        is_by_name=any(_is_masked((grant.scheme, grant.id)) for grant in found),
+    )
 
 
-def _beyond(more: Mapping[tuple[str, str], int], less: Mapping[tuple[str, str], int]) -> Acl:
+def _beyond(more: Mapping[Identity, int], less: Mapping[Identity, int]) -> Acl:
     by_all = less.get(WORLD, 0)
     left = {each: bits & ~(less.get(each, 0) | by_all) for each, bits in more.items()}
     return _as_acl({each: bits for each, bits in left.items() if bits})
 
 
-def _user(identity: tuple[str, str]) -> tuple[str, str]:
+def _user(identity: Identity) -> Identity:
     return identity[0], identity[1].partition(":")[0]
 
 
-def _is_masked(identity: tuple[str, str]) -> bool:
+def _is_masked(identity: Identity) -> bool:
     return identity[0] == "digest" and identity[1].endswith(_MASKED)
 
 
-def _by_identity(acl: Iterable[Grant]) -> dict[tuple[str, str], int]:
-    return {(grant.scheme, grant.id): grant.permissions for grant in acl}
+def _by_identity(acl: Iterable[Grant]) -> dict[Identity, int]:
+    found: dict[Identity, int] = {}
+    for grant in acl:
+        identity = grant.scheme, grant.id
+        found[identity] = found.get(identity, 0) | grant.permissions
+    return found
 
 
-def _as_acl(granted: Mapping[tuple[str, str], int]) -> Acl:
+def _as_acl(granted: Mapping[Identity, int]) -> Acl:
     return tuple(sorted(Grant(*identity, bits) for identity, bits in granted.items()))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Auth
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import ACL, Id
 
@@ -36,6 +37,10 @@ _LOGGER = logging.getLogger(__name__)
 _KAZOO_LOGGER = logging.getLogger(f"{__name__}.kazoo")
 # Every dropped connection makes kazoo log several warnings; this module says it once.
 _KAZOO_LOGGER.setLevel(logging.CRITICAL)
+# To whoever asks for all of it, it would say the password.
+_KAZOO_LOGGER.addFilter(
+    lambda record: not any(isinstance(each, Auth) for each in record.args or ())
+)
 
 _RETRY_PAUSE_S = 0.05
 # For ever: an outage of the service, however long, must not end a bookie. Every request has a time

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from bookkeeper_metadata.foundation.settings import Settings
-from bookkeeper_metadata.store.acl import ALL, parse_acl
+from bookkeeper_metadata.store.acl import has_administrator, parse_acl, shown_acl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class ZooKeeperSettings(Settings):
         try:
             acl = parse_acl(self.zookeeper_acl)
         except ValueError as error:
-            return [*found, f"zookeeper_acl {error}; zookeeper_acl={self.zookeeper_acl}"]
-        if acl and not self.zookeeper_auth_path and all(each.permissions != ALL for each in acl):
+            return [*found, f"zookeeper_acl {error}; zookeeper_acl={shown_acl(self.zookeeper_acl)}"]
+        if acl and not self.zookeeper_auth_path and not has_administrator(acl):
             found.append(
                 "zookeeper_acl without zookeeper_auth_path must grant somebody everything (cdrwa), or nodes could "
-                f"never be changed again; zookeeper_acl={self.zookeeper_acl}"
+                f"never be changed again; zookeeper_acl={shown_acl(self.zookeeper_acl)}"
             )
         return found
 

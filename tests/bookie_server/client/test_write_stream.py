@@ -330,7 +330,8 @@ class Unanswered:
         self.frames.append(frame)
 
     async def read(self) -> bytes:
-        return await asyncio.Event().wait() and b""
+        await asyncio.Event().wait()
+        return b""
 
     def cancel(self) -> None:
         """Nothing is held."""

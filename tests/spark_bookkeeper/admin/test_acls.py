@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
-from bookkeeper_metadata.store.acl import OPEN, Acl, NodeAcl, parse_acl
+from bookkeeper_metadata.store.acl import ALL, OPEN, Acl, Grant, NodeAcl
 from bookkeeper_metadata.store.operations import BadVersionError, NoNodeError
 from spark_bookkeeper.admin import acls
 from spark_bookkeeper.admin.acls import (
@@ -19,9 +19,10 @@ from spark_bookkeeper.admin.acls import (
     go_through_acls,
 )
 
-OURS = parse_acl("digest:me:1:cdrwa,world:anyone:r")
-STRICT = parse_acl("digest:me:1:cdrwa")
-THEIRS = parse_acl("digest:them:1:cdrwa")
+ME = Grant("digest", "me:1", ALL)
+OURS: Acl = (ME, Grant("world", "anyone", 1))
+STRICT: Acl = (ME,)
+THEIRS: Acl = (Grant("digest", "them:1", ALL),)
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +138,43 @@ async def test_what_cannot_be_seen_or_changed_is_open_and_the_rest_is_mended() -
     assert details["/l-bookies"] == (Finding.UNREADABLE, "not allowed")
     assert details["/l/cookies/*"] == (Finding.UNREADABLE, "not allowed")
     assert details["/l-logs/names"][1].endswith("not changed: not allowed")
-    assert (report.mended, report.open) == (2, 4)
+    assert (report.mended, report.open, report.refused) == (2, 4, 1)
+
+
+async def test_a_node_that_may_not_be_changed_does_not_hide_what_is_below_it() -> None:
+    found = tree()
+    found.on_request = refuse(("set", "/l"))
+
+    report = await go_through_acls(found, "/l", OURS, mending=Mending())
+
+    assert found.acls["/l/cookies/b1:1"] == OURS
+    assert (report.mended, report.refused) == (4, 1)
+
+
+async def test_a_node_that_is_changed_again_and_again_is_named_and_the_rest_is_mended() -> None:
+    found = tree()
+
+    def change(verb: str, path: str) -> None:
+        if (verb, path) == ("set", "/l"):
+            found.versions[path] = found.versions.get(path, 0) + 1
+
+    found.on_request = change
+    report = await go_through_acls(found, "/l", OURS, mending=Mending())
+
+    assert (report.mended, report.refused, report.open) == (4, 1, 2)
+
+
+async def test_another_password_of_ones_own_name_is_another_user() -> None:
+    """ZooKeeper hides the digests of a node from whoever may not administer it."""
+    readers = Grant("digest", "readers:x", 1)
+    masked: Acl = (Grant("digest", "me:x", ALL), readers)
+    wanted: Acl = (ME, Grant("digest", "readers:2", 1))
+    found = FakeTree({"/l": masked, "/l/known": (ME, readers)})
+
+    report = await go_through_acls(found, "/l", wanted, own=("digest", "me:1"))
+
+    assert counts(report) == {"DIFFERENT": 1, "AS_WANTED": 1}
+    assert report.by_name == 2
 
 
 async def test_a_node_that_goes_or_that_another_changes_is_no_error() -> None:
