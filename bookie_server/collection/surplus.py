@@ -25,6 +25,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.collection.peers import Peers
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import (
+    MetadataAccessError,
     MetadataCorruptError,
     MetadataUnavailableError,
     NoSuchLedgerError,
@@ -115,7 +116,7 @@ class SurplusDropper:
         """The ledger's metadata if by that the copy here is one too many."""
         try:
             known = await self._ledgers.read(ledger_id)
-        except (NoSuchLedgerError, MetadataCorruptError):
+        except (NoSuchLedgerError, MetadataCorruptError, MetadataAccessError):
             return None  # the collector's, or an operator's to mend
         metadata = known.metadata
         named = {bookie for fragment in metadata.fragments for bookie in fragment.ensemble}

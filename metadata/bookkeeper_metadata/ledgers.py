@@ -20,6 +20,7 @@ from bookkeeper_metadata.cluster import read_layout
 from bookkeeper_metadata.errors import (
     ClusterNotInitializedError,
     LedgerExistsError,
+    MetadataAccessError,
     MetadataConflictError,
     MetadataCorruptError,
     MetadataUnavailableError,
@@ -46,6 +47,7 @@ from bookkeeper_metadata.update import LedgerNode, T, fresh_token, read_back, up
 __all__ = ["CREATE_ATTEMPTS_MAX", "ExtraOperations", "LedgerStore", "Versioned"]
 
 _LOGGER = logging.getLogger(__name__)
+OnRefused = Callable[[MetadataAccessError], None]
 
 CREATE_ATTEMPTS_MAX = 20
 """Ids tried, and attempts made at each, before a creation gives up."""
@@ -176,11 +178,14 @@ class LedgerStore:
         """Have what is read from now on be as new as anything that was written before this call."""
         await self._store.sync(self._paths.root)
 
-    async def list_ids(self, *, is_descending: bool = False) -> AsyncIterator[int]:
+    async def list_ids(
+        self, *, is_descending: bool = False, on_refused: OnRefused | None = None
+    ) -> AsyncIterator[int]:
         """Every ledger id, ascending or not. Ledgers created or deleted meanwhile may or may not appear.
 
         An error means "unknown", never "no more": a garbage collector must not act on a list that
-        did not end by itself.
+        did not end by itself. With ``on_refused``, which is told of each folder that this user may not see, the list
+        goes on behind it.
 
         Raises:
             ClusterNotInitializedError: the root is gone, and with it whatever there was to list.
@@ -194,7 +199,7 @@ class LedgerStore:
             for name in sorted(names, reverse=is_descending):
                 if branch.fullmatch(name):
                     path = f"{self._paths.root}/{name}"
-                    async for ledger_id in self._walk(path, depth, is_descending):
+                    async for ledger_id in self._walk(path, depth, is_descending, on_refused):
                         yield ledger_id
 
     async def is_gone(self, ledger_id: int) -> bool:
@@ -317,16 +322,26 @@ class LedgerStore:
         with contextlib.suppress(NodeExistsError, MetadataUnavailableError):
             await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
 
-    async def _walk(self, path: str, depth: int, is_descending: bool) -> AsyncIterator[int]:
+    async def _walk(
+        self, path: str, depth: int, is_descending: bool, on_refused: OnRefused | None
+    ) -> AsyncIterator[int]:
         """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""
         pattern = _LEVEL if depth else _LEAF
-        # A folder deleted since it was listed had lost its last ledger: no error, and nothing left
-        # out.
-        for name in sorted(await self._store.children(path) or [], reverse=is_descending):
+        try:
+            # A folder deleted since it was listed had lost its last ledger: no error, and nothing left
+            # out.
+            names = await self._store.children(path) or []
+        except MetadataAccessError as refused:
+            if on_refused is None:
+                raise
+            on_refused(refused)
+            return
+        for name in sorted(names, reverse=is_descending):
             if not pattern.fullmatch(name):
                 continue
             if depth:
-                async for ledger_id in self._walk(f"{path}/{name}", depth - 1, is_descending):
+                below = f"{path}/{name}"
+                async for ledger_id in self._walk(below, depth - 1, is_descending, on_refused):
                     yield ledger_id
             else:
                 found = self._paths.ledger_id(f"{path}/{name}")

@@ -21,6 +21,7 @@ from bookie_server.wire.digest import Digest, digest_for
 from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, ReadRequest, Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import (
+    MetadataAccessError,
     MetadataConflictError,
     MetadataCorruptError,
     MetadataUnavailableError,
@@ -28,6 +29,7 @@ from bookkeeper_metadata.errors import (
 )
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.recent import Recent
+from bookkeeper_metadata.ledgers import OnRefused
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -58,7 +60,7 @@ class LedgerWalk:
         self._clock_ms = clock_ms
 
     async def mark_lacking(self, look: Look) -> int:
-        """Look at every ledger, and mark those that lack copies; returns how many.
+        """Look at every ledger, and mark those that lack copies; returns how many. What this user may not see is said.
 
         Raises:
             MetadataUnavailableError: some may not be marked.
@@ -76,13 +78,27 @@ class LedgerWalk:
                 return False
             return True
 
-        return len(await find_ledgers(self._cluster, mark_if_lacking))
+        refused = list[MetadataAccessError]()
+        found = await find_ledgers(self._cluster, mark_if_lacking, refused.append)
+        if refused:
+            # Whoever makes one such node must not keep all others from being healed.
+            _LOGGER.error(
+                "what this user may not see is not healed. nodes=%d first=%s",
+                len(refused),
+                refused[0],
+            )
+        return len(found)
 
 
 async def find_ledgers(
-    cluster: LedgerContext, is_wanted: Callable[[int, LedgerMetadata], Awaitable[bool]]
+    cluster: LedgerContext,
+    is_wanted: Callable[[int, LedgerMetadata], Awaitable[bool]],
+    on_refused: OnRefused | None = None,
 ) -> list[int]:
-    """The ledgers that are wanted, by their ids and metadata, ascending; of one that nobody understands that is said."""
+    """The ledgers that are wanted, by their ids and metadata, ascending; of one that nobody understands that is said.
+
+    With ``on_refused``, which is told of each node that this user may not see, the search goes on behind it.
+    """
 
     async def look_at(ledger_id: int) -> bool:
         try:
@@ -93,6 +109,11 @@ async def find_ledgers(
             # It must not keep the others from being looked at.
             _LOGGER.error("a ledger is passed over. detail=%s", corrupt)
             return False
+        except MetadataAccessError as refused:
+            if on_refused is None:
+                raise
+            on_refused(refused)
+            return False
         return await is_wanted(ledger_id, metadata)
 
     async def look_at_all(ledger_ids: Sequence[int]) -> list[int]:
@@ -100,7 +121,7 @@ async def find_ledgers(
         return [id for id, is_one in zip(ledger_ids, are_wanted, strict=True) if is_one]
 
     found, batch = list[int](), list[int]()
-    async for ledger_id in cluster.ledgers.list_ids():
+    async for ledger_id in cluster.ledgers.list_ids(on_refused=on_refused):
         batch.append(ledger_id)
         if len(batch) == _BATCH:
             found += await look_at_all(batch)

@@ -28,10 +28,10 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "authority")
 
 
-def agree(client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
+def agree(client: ssl.SSLContext, server: ssl.SSLContext, host: str = HOST) -> str | None:
     """What a client and a server come to in memory: the version, or nothing yet; raises ``SSLError``."""
     pipes = [ssl.MemoryBIO() for _ in range(4)]
-    one = client.wrap_bio(pipes[0], pipes[1], server_hostname=HOST)
+    one = client.wrap_bio(pipes[0], pipes[1], server_hostname=host)
     other = server.wrap_bio(pipes[2], pipes[3], server_side=True)
     for _ in range(4):
         for end in (one, other):
@@ -49,6 +49,28 @@ def test_both_ends_of_one_authority_agree(authority: Authority) -> None:
     old = Tls(authority.files("task")).client_context()
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     assert agree(old, server) == "TLSv1.2"
+
+
+def test_a_common_name_is_no_host(authority: Authority) -> None:
+    name = "bookie.example"
+    client = Tls(authority.files("task")).client_context()
+    named = Tls(authority.files_of_names("named", [name]))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        agree(client, named.server_context(wants_certificate=False), name)
+    served = Tls(authority.files("bookie", name))
+    assert agree(client, served.server_context(wants_certificate=False), name) == "TLSv1.3"
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(authority: Authority) -> None:
+    files = authority.files("task")
+    for path in (files.trust_path, files.certificate_path, files.key_path):
+        kept = Path(path).read_bytes()
+        Path(path).unlink()
+        os.mkfifo(path)
+        with pytest.raises(TlsFilesError, match="no ordinary file"):
+            Tls(files)
+        Path(path).unlink()
+        Path(path).write_bytes(kept)
 
 
 def test_nothing_below_version_1_2_is_spoken(authority: Authority) -> None:
@@ -141,6 +163,13 @@ def test_files_are_looked_at_no_more_than_once_a_second(
     now_s += 1.0
     assert tls.generation == 1
     assert tls.pem().certificate != before.certificate, "what was loaded stays in force"
+
+
+def test_a_key_that_changes_alone_is_noticed(authority: Authority) -> None:
+    files = authority.files("task")
+    before = contexts._stamp_of(files)
+    os.utime(files.key_path, ns=(1, 1))
+    assert contexts._stamp_of(files) != before
 
 
 def test_a_file_that_another_takes_the_place_of_is_noticed_whatever_its_time(

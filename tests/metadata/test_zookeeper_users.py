@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Auth
 
 from bookkeeper_metadata.errors import MetadataAccessError, MetadataUnavailableError
+from bookkeeper_metadata.store import zookeeper_session
 from bookkeeper_metadata.store.acl import OPEN, Acl, Grant, digest_id, parse_acl
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
@@ -383,3 +385,14 @@ async def test_a_server_for_users_only_refuses_nobody_in_particular(
         async with session(process, NOBODY) as store:
             with pytest.raises(MetadataAccessError, match="only users that it has authenticated"):
                 await store.create("/b", b"")
+
+
+def test_whoever_asks_for_all_that_kazoo_says_is_not_told_a_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = zookeeper_session._KAZOO_LOGGER
+    with caplog.at_level(logging.DEBUG, logger.name):
+        logger.debug("Sending request(xid=%s): %s", -4, Auth(0, "digest", "me:secret"))
+        logger.debug("Sending request(xid=%s): %s", 1, "another")
+    assert "another" in caplog.text
+    assert "secret" not in caplog.text

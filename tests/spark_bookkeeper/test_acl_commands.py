@@ -169,6 +169,33 @@ def test_exact_mending_hands_a_tree_to_another_password(
     assert {",".join(map(str, acl)) for acl in acls.values()} == {grant("new", "cdrwa")}
 
 
+def test_a_tree_of_another_password_of_the_same_name_is_not_as_wanted(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a password got out: who knows it could do everything, and the check was content."""
+    monkeypatch.setenv(ZOOKEEPER_VARIABLES["zookeeper_acl"], "world:anyone:r")
+    commands("metadata", "acl", "mend", "--yes")
+    other = tmp_path / "other"
+    other.write_text("me:another password\n", encoding="utf-8")
+    monkeypatch.setenv(USER_VARIABLE, str(other))
+
+    checked = commands.json("metadata", "acl", "check", code=1)
+    assert checked["different"] == checked["by_name"] == checked["nodes"]
+    refused = commands.json("metadata", "acl", "mend", "--yes", "--exact", code=1)
+    assert (refused["mended"], refused["refused"]) == (0, checked["nodes"])
+
+
+def test_in_nobodys_shell_an_open_tree_is_not_said_to_be_well(
+    commands: Commands, zookeeper: ZooKeeperProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(USER_VARIABLE)
+
+    assert "as wanted" in commands("metadata", "acl", "check", code=1)
+    said = commands("metadata", "acl", "mend", "--yes", "--exact", code=2)
+    assert USER_VARIABLE in said
+    assert read_acls(zookeeper, tmp_path)[f"{ROOT}/LAYOUT"] == OPEN
+
+
 def test_a_file_that_is_missing_is_named_and_nothing_is_done(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

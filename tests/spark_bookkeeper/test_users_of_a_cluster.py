@@ -21,7 +21,7 @@ from bookkeeper_metadata.errors import MetadataAccessError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.paths import Paths, PeriodicCheck
 from bookkeeper_metadata.readonly import ReadonlyWishes
-from bookkeeper_metadata.store.operations import NotEmptyError
+from bookkeeper_metadata.store.operations import Node, NotEmptyError
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.admin.acls import Finding, go_through_acls
@@ -167,7 +167,7 @@ async def test_every_node_of_every_part_is_its_users_and_others_are_refused(
     }
 
 
-async def test_bookies_and_spark_may_be_two_users_and_spark_kept_from_bookies_nodes(
+async def test_bookies_and_spark_may_be_two_users_and_spark_deletes_no_bookies_nodes(
     cluster: Guarded,
 ) -> None:
     of_bookies, of_spark = grant("bookie", "cdrwa"), grant("spark", "cdrw")
@@ -193,6 +193,10 @@ async def test_bookies_and_spark_may_be_two_users_and_spark_kept_from_bookies_no
         await spark.delete(PATHS.bookie("b0:1"))
     with pytest.raises(MetadataAccessError, match="/available/b9:1"):
         await BookieRegistry(spark, ROOT).register("b9:1", INFO)
+    # What the page says that it may: what a bookie makes has the ACL of the bookie's settings.
+    cookie = await spark.get(PATHS.cookie("b0:1"))
+    assert isinstance(cookie, Node)
+    await spark.put(PATHS.cookie("b0:1"), cookie.value, cookie.version)
     # Auto-recovery is a bookie, too: it collects the logs that Spark writes.
     house = cluster.log(bookies, log.log_id)
     house.late_ms = 8 * DAY_MS

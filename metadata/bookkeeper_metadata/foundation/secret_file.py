@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
-import stat
+from pathlib import Path
+from stat import S_ISREG
 
 _SIZE_MAX = 4_096
 
@@ -17,9 +17,9 @@ def read_secret(path: str) -> bytes:
             first line is empty or very long.
     """
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file", path)
+        if not S_ISREG(Path(path).stat().st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        with open(path, "rb") as file:
             line = file.readline(_SIZE_MAX + 1)
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), path) from error

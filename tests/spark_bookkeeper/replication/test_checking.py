@@ -8,9 +8,10 @@ import pytest
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.election import AuditorElection
+from bookkeeper_metadata.errors import MetadataAccessError
 from bookkeeper_metadata.paths import LedgerLayout, Paths, PeriodicCheck
 from bookkeeper_metadata.store.operations import Node
-from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk
+from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, find_ledgers_of
 from tests.doubles.cluster import ROOT
 from tests.doubles.waits import until_read
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
@@ -154,6 +155,42 @@ async def test_a_ledger_that_nobody_understands_keeps_no_other_unmarked(scene: S
     assert await walk.mark_lacking(CopyChecks(context).by_lists) == 1
 
     assert await marked(scene) == [scene.ledger_id]
+
+
+async def test_what_its_user_may_not_see_keeps_no_other_ledger_unmarked(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that names nobody else in its ACLs, or a folder that somebody made, ended every audit."""
+    await leave_out(scene, 1)
+    other = await scene.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    context = scene.cluster.client(7).cluster
+    store = context.store
+    hidden = Paths(ROOT).ledger(other.ledger_id, LedgerLayout.HIERARCHICAL)
+    folder = f"{ROOT}/77"
+    await scene.cluster.store.create(f"{folder}/0000", b"", make_parents=True)
+    get, children = store.get, store.children
+
+    def refuse(path: str) -> None:
+        if path in (hidden, folder):
+            raise MetadataAccessError("not allowed", path, "me", "zk")
+
+    async def guarded_get(path: str) -> Node | None:
+        refuse(path)
+        return await get(path)
+
+    async def guarded_children(path: str) -> list[str] | None:
+        refuse(path)
+        return await children(path)
+
+    monkeypatch.setattr(store, "get", guarded_get)
+    monkeypatch.setattr(store, "children", guarded_children)
+    walk = LedgerWalk(context, marks_of(scene), lambda: 9)
+
+    assert await walk.mark_lacking(CopyChecks(context).by_lists) == 1
+    assert await marked(scene) == [scene.ledger_id]
+    # Whoever is about to take a bookie out must know all of its ledgers.
+    with pytest.raises(MetadataAccessError):
+        await find_ledgers_of(context, "b1")
 
 
 # -- a writer that went on without a member -----------------------------------------------------------

@@ -154,13 +154,13 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def _load(files: TlsFiles) -> _Loaded:
+    # Before OpenSSL opens them, which would wait for a pipe.
     trust = _read(files.trust_path)
+    certificate = _read(files.certificate_path) if files.certificate_path else None
+    key = _read(files.key_path) if files.key_path else certificate
     client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
     servers: dict[bool, ssl.SSLContext] = {}
-    certificate = key = None
     if files.certificate_path:
-        certificate = _read(files.certificate_path)
-        key = _read(files.key_path) if files.key_path else certificate
         for wants_certificate in (False, True):
             server = _context(ssl.PROTOCOL_TLS_SERVER, files)
             server.verify_mode = ssl.CERT_REQUIRED if wants_certificate else ssl.CERT_NONE
