@@ -9,6 +9,9 @@ from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET, Endpoint
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles, TlsSettings
 
 AUTO, RPC_V2, RPC_V3 = "auto", "v2", "v3"
+PROMPT_S = 0.25
+"""Bookies that take longer to answer have more to do than they get done: more frames on their way to them would only grow
+older, and with hundreds of writers too old (`add_timeout_ms`)."""
 BOOKIE_PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     AUTO: (SOCKET, GRPC, BOOKIE_RPC),
     GRPC: (GRPC,),
@@ -38,8 +41,9 @@ class ConnectionSettings(TlsSettings):
     frames_in_flight_max: int = 3
     """Unanswered frames per bookie while they could still grow: more would be smaller, and add only latency."""
     full_frames_in_flight_max: int = 8
-    """Unanswered frames per bookie where another of the largest size waits, which cannot grow: bookies write and sync several
-    at once. With 3 of 1 MiB they took a third more CPU for each MiB, and did a seventh less of them."""
+    """The same where one of the largest size waits, which cannot grow, and the last one was answered within ``PROMPT_S``:
+    bookies write and sync several at once. With 3 of 1 MiB they took a third more CPU for each MiB, and did a seventh less of
+    them. Counts frames of `frame_size_bytes_max`: of larger ones fewer."""
 
     def tls_files_towards(self, endpoint: Endpoint) -> TlsFiles | None:
         """What to talk with to a bookie there; ``None``: in clear."""

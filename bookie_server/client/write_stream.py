@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookie_server.client.message_stream import MessageStream, OpenStream, StreamEndedError
-from bookie_server.client.settings import ConnectionSettings
+from bookie_server.client.settings import PROMPT_S, ConnectionSettings
 from bookie_server.wire import codec
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import FRAME_SECTIONS_MAX
@@ -40,6 +40,7 @@ _RETRY_S = 0.05
 class _Frame:
     """Sections sent in one message and not answered yet."""
 
+    sent_s: float
     unanswered: int = 0
 
 
@@ -66,6 +67,8 @@ class WriteStream:
         self._unsent_bytes = 0
         self._unanswered: dict[_Key, deque[_Pending]] = {}
         self._frames_in_flight = 0
+        self._is_prompt = False
+        """Whether the frame that was answered last was answered soon."""
         self._wake = asyncio.Event()
         self._stream: MessageStream | None = None
         """The open one."""
@@ -171,14 +174,19 @@ class WriteStream:
         return self._frames_in_flight < self._in_flight_max()
 
     def _in_flight_max(self) -> int:
-        if self._unsent_bytes >= self._settings.frame_size_bytes_max:
-            return self._settings.full_frames_in_flight_max
-        if self._unsent_bytes >= self._settings.frame_size_bytes_target:
-            return self._settings.frames_in_flight_max
-        return 1
+        limits = self._settings
+        if self._unsent_bytes < limits.frame_size_bytes_target:
+            return 1
+        size = limits.frame_size_bytes_max
+        if self._unsent_bytes < size or not self._is_prompt:
+            return limits.frames_in_flight_max
+        full_bytes = limits.full_frames_in_flight_max * size
+        return max(
+            limits.frames_in_flight_max, full_bytes // max(size, len(self._unsent[0].section))
+        )
 
     def _next_frame(self, entries_max: int | None) -> list[EncodedSection]:
-        frame, size, entries = _Frame(), 0, 0
+        frame, size, entries = _Frame(self._loop.time()), 0, 0
         sections: list[EncodedSection] = []
         while self._unsent and len(sections) < FRAME_SECTIONS_MAX:
             pending = self._unsent[0]
@@ -205,6 +213,7 @@ class WriteStream:
         again = [pending for same in self._unanswered.values() for pending in same]
         self._unanswered.clear()
         self._frames_in_flight = 0
+        self._is_prompt = False
         for pending in again:
             # Its frame ended with the connection: a deadline that
             # passes must not count it down again.
@@ -230,6 +239,7 @@ class WriteStream:
     def _ask_again(self, pending: _Pending) -> None:
         """The bookie has more to do than it takes: let it do some of that, until the add's deadline."""
         self._let_go_of_frame(pending)
+        self._is_prompt = False
         self._unsent.appendleft(pending)
         self._unsent_bytes += len(pending.section)
         self._busy_until_s = self._loop.time() + _BUSY_S
@@ -241,6 +251,7 @@ class WriteStream:
             frame.unanswered -= 1
             if frame.unanswered == 0:
                 self._frames_in_flight -= 1
+                self._is_prompt = self._loop.time() - frame.sent_s <= PROMPT_S
 
     def _complete(self, pending: _Pending, status: Status) -> None:
         self._let_go_of_frame(pending)

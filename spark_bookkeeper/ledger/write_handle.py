@@ -42,6 +42,7 @@ from spark_bookkeeper.ledger.pending_adds import (
     ShortageDeadline,
     completion_of,
 )
+from spark_bookkeeper.ledger.promptness import Promptness
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,
@@ -101,6 +102,7 @@ class WriteHandle(AsyncClosing):
         self._explicit_lac = ExplicitLac(cluster, ledger_id, digest, key)
         self._pending = PendingAdds()
         self._meter = AddMeter(cluster.measures)
+        self._promptness = Promptness()
         timeout_ms = cluster.settings.add_quorum_timeout_ms
         expired = AddQuorumTimeoutError(ledger_id, timeout_ms)
         self._deadline = QuorumDeadline(timeout_ms, lambda: self._end(expired))
@@ -285,6 +287,7 @@ class WriteHandle(AsyncClosing):
                 case SendSection():
                     place = effect.position, effect.ensemble_number, effect.run_first_entry
                     done = partial(self._on_answer, *place)
+                    self._promptness.on_sent(effect.section.last_entry)
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
@@ -306,6 +309,8 @@ class WriteHandle(AsyncClosing):
         self._deadline.on_acknowledged(last_entry)
         self._meter.on_acknowledged(last_entry)
         state = self._state
+        if (is_prompt := self._promptness.on_acknowledged(last_entry)) is not None:
+            state.note_promptness(is_prompt)
         if self._shortage.is_running and state.shortage is None:
             self._shortage.cancel()
         self._explicit_lac.on_acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)

@@ -35,7 +35,8 @@ class RunLimits:
     runs_in_flight_max: int = 3
     """With this many unacknowledged runs no smaller one is cut: entries collect for a larger one."""
     full_runs_in_flight_max: int = 8
-    """With this many unacknowledged runs none is cut, although a whole one waits."""
+    """With this many unacknowledged runs none is cut, although a whole one waits; larger ones count for several. Only while
+    bookies are prompt: else the limit is that of smaller ones."""
 
 
 @dataclass(slots=True)
@@ -79,6 +80,8 @@ class RunCutter:
         self._waiting_bytes = 0
         self._next_entry = 0
         self._length = 0
+        self.is_prompt = False
+        """Whether runs are acknowledged soon after they were cut, as its user says."""
 
     def push(self, payloads: list[bytes]) -> None:
         """Queue payloads; they become the next entries in this order."""
@@ -102,11 +105,14 @@ class RunCutter:
         return self._package(self._take(), last_add_confirmed)
 
     def _in_flight_max(self) -> int:
-        if self._waiting_bytes >= self._limits.size_bytes_max:
-            return self._limits.full_runs_in_flight_max
-        if self._waiting_bytes >= self._limits.size_bytes_target:
-            return self._limits.runs_in_flight_max
-        return 1
+        limits = self._limits
+        if self._waiting_bytes < limits.size_bytes_target:
+            return 1
+        size = limits.size_bytes_max
+        if self._waiting_bytes < size or not self.is_prompt:
+            return limits.runs_in_flight_max
+        full_bytes = limits.full_runs_in_flight_max * size
+        return max(limits.runs_in_flight_max, full_bytes // max(size, len(self._waiting[0])))
 
     def _take(self) -> list[bytes]:
         taken: list[bytes] = []

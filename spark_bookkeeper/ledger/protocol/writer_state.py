@@ -218,6 +218,10 @@ class WriterState:
 
     # -- sending ------------------------------------------------------------------------------------
 
+    def note_promptness(self, is_prompt: bool) -> None:
+        """Say whether runs are acknowledged soon after they were sent; at first they are taken for late."""
+        self._cutter.is_prompt = is_prompt
+
     def _cut_runs(self) -> list[Effect]:
         effects: list[Effect] = []
         while run := self._cutter.cut(self._unacknowledged_runs, self.last_add_confirmed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -163,7 +164,7 @@ def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -
             call.answer(frame)
         await asyncio.sleep(0.5)
         assert set(statuses) == {Status.OK}
-        assert len(sent) == 4
+        assert len(sent) == 3
         assert b"".join(sent).startswith(b"".join(section.data for section in sections))
         await stream.close()
 
@@ -320,35 +321,61 @@ def test_what_a_stuck_bookie_is_sent_does_not_pile_up() -> None:
     on_virtual_time(main)
 
 
-class Unanswered:
-    """A call that takes whatever it is sent; nothing is ever answered."""
+class Slow:
+    """A call that is answered once it is told to answer."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def write(self, frame: bytes) -> None:
         self.frames.append(frame)
 
     async def read(self) -> bytes:
-        await asyncio.Event().wait()
-        return b""
+        return await self._answers.get()
+
+    def answer(self, at: int) -> None:
+        replies = [part.reply(Status.OK) for part in add_frames.parse_frame(self.frames[at])]
+        self._answers.put_nowait(add_frames.encode_write_reply(replies))
 
     def cancel(self) -> None:
         """Nothing is held."""
 
 
-@pytest.mark.parametrize(("size", "entries", "frames"), [(40_000, 5, 3), (100_000, 20, 8)])
-def test_more_frames_go_out_unanswered_where_they_cannot_grow(
-    size: int, entries: int, frames: int
+@pytest.mark.parametrize(
+    ("size", "taken_s", "in_flight"),
+    [
+        # To the byte, with its header: such a frame cannot grow.
+        (90_000, 0.2, 8),
+        (180_000, 0.2, 4),
+        # Others would only become older.
+        (90_000, 0.3, 3),
+    ],
+)
+def test_more_frames_go_out_unanswered_where_they_cannot_grow_and_are_answered_soon(
+    size: int, taken_s: float, in_flight: int
 ) -> None:
     async def main() -> None:
-        call = Unanswered()
+        call = Slow()
+        header = len(encoded_section([b""]))
         settings = ConnectionSettings(frame_size_bytes_target=30_000, frame_size_bytes_max=90_000)
         stream = WriteStream(over_calls(lambda: call), settings)
-        for entry_id in range(entries):
-            stream.write(encoded_section([bytes(size)], entry_id), lambda status: None)
-            await asyncio.sleep(0.1)
-        assert len(call.frames) == frames
+        entry_ids = itertools.count()
+
+        async def write(count: int) -> None:
+            for entry_id in itertools.islice(entry_ids, count):
+                section = encoded_section([bytes(size - header)], entry_id)
+                stream.write(section, lambda status: None)
+                await asyncio.sleep(0.001)
+
+        await write(10)
+        # At first nobody knows how soon the bookie answers.
+        assert len(call.frames) == 3
+        for answered in range(8):
+            await asyncio.sleep(taken_s if answered == 0 or in_flight == 3 else 0)
+            call.answer(answered)
+            await write(5)
+        assert len(call.frames) - 8 == in_flight
         await stream.close()
 
     on_virtual_time(main)

@@ -94,16 +94,31 @@ def test_runs_that_cannot_grow_do_not_wait_for_company() -> None:
     state = writer(
         size_bytes_target=4, size_bytes_max=8, runs_in_flight_max=1, full_runs_in_flight_max=3
     )
+    # At first nobody knows how soon bookies answer.
+    assert {send.run_first_entry for send in sends(state.append([b"xxxx"] * 9))} == {0}
+    state.note_promptness(True)
 
-    first = sends(state.append([b"xxxx"] * 9))
-
-    assert {send.run_first_entry for send in first} == {0, 2, 4}
-    answer(state, 0, 0, Status.OK)
+    more = sends(answer(state, 0, 0, Status.OK))
+    assert {send.run_first_entry for send in more} == {2, 4}
     more = sends(answer(state, 1, 0, Status.OK))
     assert {send.run_first_entry for send in more} == {6}
     answer(state, 0, 2, Status.OK)
-    # What is left is no whole run, and two are out: it waits until none is.
+    # What is left is no whole run, and two are out: it waits until it is one, to the byte.
     assert sends(answer(state, 1, 2, Status.OK)) == []
+    assert {send.run_first_entry for send in sends(state.append([b"xxxx"]))} == {8}
+
+
+def test_runs_of_larger_entries_count_for_several_and_none_is_sent_deep_to_slow_bookies() -> None:
+    state = writer(
+        size_bytes_target=4, size_bytes_max=8, runs_in_flight_max=1, full_runs_in_flight_max=4
+    )
+    state.note_promptness(True)
+
+    assert {send.run_first_entry for send in sends(state.append([bytes(16)] * 9))} == {0, 1}
+    state.note_promptness(False)
+    store(state, 0, on=(0, 1))
+    assert sends(answer(state, 0, 1, Status.OK)) == []
+    assert {send.run_first_entry for send in sends(answer(state, 1, 1, Status.OK))} == {2}
 
 
 @pytest.mark.parametrize(
