@@ -73,6 +73,8 @@ class Connection:
         self._unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
         """Of what was sent: how much the kernel has not taken yet."""
+        self.received_bytes = 0
+        """Into memory that was to be filled."""
         self._loop = asyncio.get_running_loop()
         self._pause_at_s = 0.0
         self._is_waiting = False
@@ -85,6 +87,11 @@ class Connection:
         self._end_kind: type[ConnectionEndedError] = ConnectionEndedError
         self.head = memoryview(bytearray(HEAD_SIZE))
         """The bytes of the head received last."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody is there any more, as far as is known here."""
+        return bool(self._end)
 
     def send(self, kind: Kind, parts: Sequence[Buffer], number: int = 0) -> None:
         """Send a message; what is not taken at once is sent as soon as it is.
@@ -231,6 +238,7 @@ class Connection:
             return True
         if count is None:
             return False
+        self.received_bytes += count
         filling.missing = filling.missing[count:]
         if not filling.missing:
             self._on_full(filling)

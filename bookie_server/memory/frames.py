@@ -19,6 +19,7 @@ into a cache that is full by then is this budget at most, however many wait.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -33,6 +34,10 @@ EXPECTED_MIN = 64 * 1024
 STALLED_AFTER_S = 0.5
 """A stream in the middle of a frame that sends no piece for so long is ended while others wait for its room.
 Longer: announcers that send nothing hold up others; shorter: a busy client may be taken for one."""
+
+STALLED_LOOK_S = 0.1
+"""Within this time at least ``EXPECTED_MIN`` bytes must come of a frame that is late, where too many are."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Frame:
@@ -59,6 +64,15 @@ class Frame:
             self._on_answered()
 
 
+class Sender(Protocol):
+    """A connection whose next frame is expected."""
+
+    received_bytes: int
+    """All that has come by it."""
+
+    def close(self) -> None: ...
+
+
 class CacheRoom(Protocol):
     """Whether there is room in the write cache; it waits for a disk, and never for a budget of frames."""
 
@@ -77,6 +91,8 @@ class PromisedMemory:
         self.budget = budget
         self.cache = cache
         self.promises = MemoryBudget(budget.size_bytes_max // 2, patience_s=STALLED_AFTER_S)
+        self.stalled = MemoryBudget(budget.size_bytes_max, patience_s=STALLED_AFTER_S)
+        """What frames take whose room was given to others, for they did not come; part of them may have."""
 
 
 class FramesInProgress:
@@ -87,6 +103,7 @@ class FramesInProgress:
         self._budget = memory.budget
         self._room = memory.budget.room(client)
         self._promise = memory.promises.room(client)
+        self._stalled = memory.stalled.room(client)
         self._new_room = partial(memory.budget.room, client)
         self._cache = memory.cache
         self._last_bytes = 0
@@ -101,8 +118,8 @@ class FramesInProgress:
         """Wait until the write cache takes frames, as it must be waited for in front of each."""
         await self._cache.wait_for_room()
 
-    async def expect(self, size_bytes: int | None = None) -> None:
-        """Wait for room for the next frame, whose size some carriers tell before they read it."""
+    async def expect(self, size_bytes: int | None = None, sender: Sender | None = None) -> None:
+        """Wait for room for the next frame, whose size some carriers tell before they read it, and who sends it."""
         # Where it is not known, the frame may be hours away.
         if size_bytes is None:
             await self.wait_for_cache()
@@ -115,13 +132,13 @@ class FramesInProgress:
         # What was waited for may have filled it.
         if size_bytes is not None:
             await self.wait_for_cache()
-        self._room.lend(self._take_back)
+        self._room.lend(partial(self._take_back, sender))
 
-    def try_expect(self, size_bytes: int) -> bool:
+    def try_expect(self, size_bytes: int, sender: Sender) -> bool:
         """As ``expect`` does, where nothing has to be waited for; whether that is so."""
         if not self._cache.has_room or not self._room.try_take(size_bytes):
             return False
-        self._room.lend(self._take_back)
+        self._room.lend(partial(self._take_back, sender))
         return True
 
     async def announce(self, size_bytes: int) -> None:
@@ -169,6 +186,7 @@ class FramesInProgress:
         room, self._room = self._room, self._new_room()
         room.reclaim()
         self._promise.release()
+        self._stalled.release()
         return room
 
     def _frame(self, room: Room, size_bytes: int, arrived_s: float) -> Frame:
@@ -180,11 +198,23 @@ class FramesInProgress:
     def _on_answered(self) -> None:
         self._unanswered -= 1
 
-    def _take_back(self) -> None:
+    def _take_back(self, sender: Sender | None) -> None:
         """Give the room of the next frame up: it has not come, and others need it."""
+        size_bytes = self._room.size_bytes
         self._room.resize(0)
+        # All but its last byte may be here: a few clients are slow, and a hundred are hostile.
+        if sender is not None and not self._stalled.try_take(size_bytes):
+            # What the event loop has had no time for yet is no fault of the client's.
+            look = partial(self._end_stalled, sender, sender.received_bytes, self._room)
+            asyncio.get_running_loop().call_later(STALLED_LOOK_S, look)
+
+    def _end_stalled(self, sender: Sender, received_bytes: int, room: Room) -> None:
+        if self._room is room and sender.received_bytes - received_bytes < EXPECTED_MIN:
+            _LOGGER.warning("disconnected: it does not send its frame. client=%s", self.client)
+            sender.close()
 
     def close(self) -> None:
         """Give up the room of the next frame: none is to come, or what came is none."""
         self._promise.release()
+        self._stalled.release()
         self._room.release()

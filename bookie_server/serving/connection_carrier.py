@@ -45,7 +45,10 @@ class ConnectionCarrier(AddCarrier[F]):
         """
         is_usual = size_bytes <= USUAL_SIZE_MAX
         # Usual ones are free of what others announce and do not send.
-        await (in_progress.expect if is_usual else in_progress.announce)(size_bytes)
+        if is_usual:
+            await in_progress.expect(size_bytes, self._connection)
+        else:
+            await in_progress.announce(size_bytes)
         frame = new_body(size_bytes)
         frame[: len(begun)] = begun
         missing = frame[len(begun) :]

@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 
 from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
+from bookie_server.memory.slots import Places
 from bookie_server.wire import codec
 from bookie_server.wire.messages import IdRange, ReadRequest, Status, StoredReply
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
@@ -27,25 +30,25 @@ SendReply = Callable[[int, bytes, Room | None], Awaitable[None]]
 when it is on its way."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Of one stream."""
+
+    slots: asyncio.Semaphore
+    """Reads that are executed at once, shared with the client's other streams."""
+    places: Places
+    """Reads that are taken from the stream; those beyond the slots wait."""
+    is_gone: Callable[[], bool]
+    """Whether nobody is there for a reply."""
+
+
 class Reads:
-    """Serves the reads of one stream; ``slots`` is shared with the client's others.
+    """Serves the reads of one stream."""
 
-    As many as ``parked_max`` are taken from the stream; those beyond the slots wait, and cost next to nothing.
-    """
-
-    def __init__(
-        self,
-        bookie: Bookie,
-        client: str,
-        slots: asyncio.Semaphore,
-        send: SendReply,
-        *,
-        parked_max: int,
-    ) -> None:
+    def __init__(self, bookie: Bookie, client: str, limits: ReadLimits, send: SendReply) -> None:
         self._bookie = bookie
         self._client = client
-        self._slots = slots
-        self._places = asyncio.Semaphore(parked_max)
+        self._limits = limits
         self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -63,10 +66,10 @@ class Reads:
             return
         # Before there is a task: requests beyond the limit stay in
         # the carrier's buffers, not in memory of ours.
-        await self._places.acquire()
+        give_back = await self._limits.places.take()
         task = asyncio.create_task(self._answer(number, request_id, request), name="read")
         self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(partial(self._on_done, give_back))
 
     async def finish(self) -> None:
         """Wait until what was taken is answered: whoever ends the requests still waits for it."""
@@ -76,16 +79,19 @@ class Reads:
         """End what is left: nobody is there for its reply."""
         await end_tasks(self._tasks)
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, give_back: Callable[[], None], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         # Not in the task itself: one that is cancelled before it begins runs none of its code.
-        self._places.release()
+        give_back()
         has_failed(task)  # its client is gone, and its stream says so
 
     async def _answer(self, number: int, request_id: int, request: ReadRequest) -> None:
         # Not given back before the reply is out: a reader that is
         # slow to take replies has a limited part in memory.
-        async with self._slots:
+        async with self._limits.slots:
+            # Thousands may be left of a client that went without a word.
+            if self._limits.is_gone():
+                return
             with self._bookie.reads_in_progress.room(self._client) as room:
                 frame = await self._read(request_id, request, room)
                 room.resize(COPIES_OF_REPLY * len(frame))

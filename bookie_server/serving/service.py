@@ -16,9 +16,15 @@ from bookie_server.bookie import Bookie
 from bookie_server.core.roles import Roles
 from bookie_server.memory.budget import Room
 from bookie_server.memory.frames import FramesInProgress, PromisedMemory
-from bookie_server.memory.slots import Slots
+from bookie_server.memory.slots import Places, SharedPlaces, Slots
 from bookie_server.serving.adds import AddCarrier, AddStream, F
-from bookie_server.serving.reads import COPIES_OF_REPLY, READS_IN_FLIGHT_MAX, Reads, SendReply
+from bookie_server.serving.reads import (
+    COPIES_OF_REPLY,
+    READS_IN_FLIGHT_MAX,
+    ReadLimits,
+    Reads,
+    SendReply,
+)
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.wire import codec
 from bookie_server.wire.envelope import Reason
@@ -34,6 +40,10 @@ class DiskUsage(NamedTuple):
     total: int
     used: int
     free: int
+
+
+PLACES_OF_EACH, PLACES_SHARED = 16, 8_192
+"""Requests that wait as tasks, of about 4 KiB each: of every connection, and of all of them beside."""
 
 
 class BookieService:
@@ -57,6 +67,7 @@ class BookieService:
         """Set when the bookie stops: no more frames are taken from streams."""
         self._directory = directory
         self._slots_of_reads = Slots(READS_IN_FLIGHT_MAX)
+        self._places = SharedPlaces(PLACES_OF_EACH, PLACES_SHARED)
         self._methods: Mapping[Method, Callable[[bytes, Room], Awaitable[bytes]]] = {
             Method.READ_LAC: self._read_lac,
             Method.WRITE_LAC: self._write_lac,
@@ -97,11 +108,20 @@ class BookieService:
             raise
 
     def reads(
-        self, client: str, send: SendReply, *, parked_max: int = READS_IN_FLIGHT_MAX
+        self,
+        client: str,
+        send: SendReply,
+        *,
+        parked_max: int = READS_IN_FLIGHT_MAX,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> Reads:
-        """What serves a stream of reads."""
-        slots = self.slots_of_reads(client)
-        return Reads(self.bookie, client, slots, send, parked_max=parked_max)
+        """What serves a stream of reads; ``is_gone``: whether nobody is there for a reply."""
+        limits = ReadLimits(self.slots_of_reads(client), self.places(parked_max), is_gone)
+        return Reads(self.bookie, client, limits, send)
+
+    def places(self, most: int) -> Places:
+        """What a connection may ask for before it is served, over all kinds of work that takes them."""
+        return self._places.of_connection(most)
 
     def slots_of_reads(self, client: str) -> asyncio.Semaphore:
         """How many reads of the client are executed at once, over all its streams."""

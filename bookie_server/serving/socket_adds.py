@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bookie_server.carrier.connection import new_body
+from bookie_server.carrier.connection import Connection, new_body
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.memory.frames import FramesInProgress
 from bookie_server.serving.adds import FrameCarrier
@@ -22,7 +22,7 @@ class AddConnection(ConnectionCarrier[Buffer], FrameCarrier):
     async def next(
         self, in_progress: FramesInProgress, take_at_once: Callable[[Buffer], bool]
     ) -> Buffer | None:
-        memory_for = partial(_memory_for, in_progress)
+        memory_for = partial(_memory_for, in_progress, self._connection)
         message = await receive_untaken(self._connection, memory_for, take_at_once)
         if message is None:
             return None
@@ -37,9 +37,14 @@ class AddConnection(ConnectionCarrier[Buffer], FrameCarrier):
         self._connection.send(Kind.WRITE_REPLY, (answers,))
 
 
-def _memory_for(in_progress: FramesInProgress, head: Head) -> memoryview | None:
+def _memory_for(
+    in_progress: FramesInProgress, connection: Connection, head: Head
+) -> memoryview | None:
     """Memory for a frame that need not wait for its room."""
-    is_usual = head.kind is Kind.FRAME and head.size_bytes <= USUAL_SIZE_MAX
+    size_bytes = head.size_bytes
+    is_usual = head.kind is Kind.FRAME and size_bytes <= USUAL_SIZE_MAX
     return (
-        new_body(head.size_bytes) if is_usual and in_progress.try_expect(head.size_bytes) else None
+        new_body(size_bytes)
+        if is_usual and in_progress.try_expect(size_bytes, connection)
+        else None
     )

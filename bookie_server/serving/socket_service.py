@@ -124,7 +124,10 @@ class _Requests:
         self._service = service
         self._connection = connection
         self._reads = service.reads(
-            connection.peer, self._send_of_read, parked_max=REQUESTS_IN_FLIGHT_MAX
+            connection.peer,
+            self._send_of_read,
+            parked_max=REQUESTS_IN_FLIGHT_MAX,
+            is_gone=lambda: connection.has_ended,
         )
         self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -34,7 +34,7 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
-from spark_bookkeeper.ledger.measures import AddMeter
+from spark_bookkeeper.ledger.measures import AddMeter, Promptness
 from spark_bookkeeper.ledger.pending_adds import (
     AppendCallback,
     PendingAdds,
@@ -42,7 +42,6 @@ from spark_bookkeeper.ledger.pending_adds import (
     ShortageDeadline,
     completion_of,
 )
-from spark_bookkeeper.ledger.promptness import Promptness
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

@@ -63,6 +63,8 @@ class RpcConnection(ConnectionCarrier[Adds]):
             while self._ahead:
                 first = self._ahead[0]
                 if not isinstance(first, RpcSection):
+                    if self._connection.has_ended:
+                        return None
                     self._ahead.popleft()
                     await self._answer(first)
                     continue

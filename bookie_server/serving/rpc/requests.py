@@ -40,10 +40,11 @@ class RpcRequests:
 
     def __init__(self, service: BookieService, connection: Connection) -> None:
         self._service = service
+        self._connection = connection
         self._peer, self._common_name = connection.peer, connection.common_name
         self._answering = Answering(service)
         self._outbox = Outbox(connection, service.room_for_reply)
-        self._places = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
+        self._places = service.places(REQUESTS_IN_FLIGHT_MAX)
         self._slots = service.slots_of_reads(self._peer)
         self._measures = service.bookie.measures
         self._loop = asyncio.get_running_loop()
@@ -60,8 +61,8 @@ class RpcRequests:
                 poll.add_done_callback(self._polls.discard)
                 return
             asked = replace(asked, refusal=RpcStatus.ETOOMANYREQUESTS)
-        await self._places.acquire()
-        self._begin(asked).add_done_callback(lambda _: self._places.release())
+        give_back = await self._places.take()
+        self._begin(asked).add_done_callback(lambda _: give_back())
 
     async def finish(self) -> None:
         """Wait until what was asked is answered: whoever says no more may still wait for it, but for no news."""
@@ -88,6 +89,9 @@ class RpcRequests:
         # Not given back before the reply is out: a reader that is
         # slow to take replies has a limited part in memory.
         async with self._slots if operation is self._measures.reads else nullcontext():
+            # Thousands may be left of a client that went without a word.
+            if self._connection.has_ended:
+                return
             with self._service.room_for_reply(self._peer) as room:
                 started_s = self._loop.time()
                 status, reply = await self._reply(asked, room)

@@ -9,11 +9,11 @@ A group stands for as many sequences of ``size`` ids each as fit: they start fro
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 _HEADER = struct.Struct(">ii56x")
 _GROUP = struct.Struct(">qqii")
@@ -77,9 +77,16 @@ def parse_entry_list(encoded: Buffer, first_entry: int = 0) -> Iterator[Ids]:
     for at in range(_HEADER.size, len(encoded), _GROUP.size):
         start, last_start, size, period = _GROUP.unpack_from(encoded, at)
         is_one = start == last_start
-        if start <= before or size < 1 or not (is_one or (last_start > start and period >= size)):
+        is_possible = size >= 1 and last_start + size - 1 <= ENTRY_ID_MAX
+        if (
+            start <= before
+            or not is_possible
+            or not (is_one or (last_start > start and period >= size))
+        ):
             raise MalformedFrameError(f"a group of entries. start={start} size={size}")
-        starts = range(start, last_start + 1, 1 if is_one else period)
-        for first in starts[bisect_left(starts, first_entry - size + 1) :]:
+        step = 1 if is_one else period
+        # Of those that end at the first entry wanted or behind; a range of that many has no length.
+        skipped = max(0, -((start + size - 1 - first_entry) // step))
+        for first in range(start + skipped * step, last_start + 1, step):
             yield first, first + size - 1
         before = last_start + size - 1

@@ -28,9 +28,9 @@ _V3_ADD = re.compile(
     re.DOTALL,
 )
 _V3_ANSWER = re.compile(
-    # length, header: version 3, operation 2, number; status; reply: status, ledger, entry
+    # length, header: version 3, operation 2, number; status; reply: the same status, ledger, entry
     rb".{4}\x0a([\x06-\x1f])\x08\x03\x10\x02\x18(" + _VARINT + rb")\x10(" + _VARINT + rb")"
-    rb"\xaa\x06([\x06-\x1f])\x08" + _VARINT + rb"\x10" + _VARINT + rb"\x18" + _VARINT,
+    rb"\xaa\x06([\x06-\x1f])\x08\3\x10" + _VARINT + rb"\x18" + _VARINT,
     re.DOTALL,
 )
 
@@ -110,7 +110,7 @@ def _v3_answer_at(received: memoryview, at: int) -> QuickAnswer | None:
     head_size, number, status, reply_size = found.groups()
     end = at + LENGTH_SIZE + _LENGTH.unpack_from(received, at)[0]
     code = _number(status)
-    # Each length says the same end; the reply repeats the status.
+    # Each length says the same end.
     if not (
         end == found.end()
         and head_size[0] == found.end(2) - found.end(1)

@@ -214,7 +214,11 @@ def parse_answer(frame: Buffer) -> Answer:
     layout = _REPLIES.get(head.operation)
     if layout is None or layout.number not in fields:
         return Answer(head, status)
-    return Answer(head, status, layout.make(**_parse_fields(layout, fields[layout.number])))
+    inner = fields[layout.number]
+    if layout.make not in _WITHOUT_STATUS and status is RpcStatus.EOK:
+        # A grant is one only where both say so.
+        status = parse_status(_number(_message(inner), 1))
+    return Answer(head, status, layout.make(**_parse_fields(layout, inner)))
 
 
 def encode_front_of_head(operation: int) -> bytes:

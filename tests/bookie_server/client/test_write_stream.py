@@ -345,7 +345,6 @@ class Slow:
 @pytest.mark.parametrize(
     ("size", "taken_s", "in_flight"),
     [
-        # To the byte, with its header: such a frame cannot grow.
         (90_000, 0.2, 8),
         (180_000, 0.2, 4),
         # Others would only become older.

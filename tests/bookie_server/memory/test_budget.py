@@ -37,6 +37,17 @@ class Cache(asyncio.Event):
         await self.wait()
 
 
+class Silent:
+    """A connection by which nothing comes, or what a test says."""
+
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 async def taken(budget: MemoryBudget, client: str, size_bytes: int) -> Room:
     room = budget.room(client)
     await room.take(size_bytes)
@@ -269,16 +280,16 @@ async def test_a_frame_of_known_size_is_read_once_it_has_room_and_the_cache_has(
 async def test_a_frame_is_begun_at_once_only_where_nothing_has_to_be_waited_for() -> None:
     budget, cache = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01), Cache(has_room=False)
     stream = FramesInProgress(PromisedMemory(budget, cache), "a")
-    assert not stream.try_expect(MIB)
+    assert not stream.try_expect(MIB, Silent())
     cache.set()
     with await taken(budget, "other", FRAME_SIZE_MAX):
-        assert not stream.try_expect(MIB)
+        assert not stream.try_expect(MIB, Silent())
         (first,) = waiting(budget, ("first", FRAME_SIZE_MAX))
         await pass_turns(3)
     (await first).release()
     assert budget.used_bytes == 0
 
-    assert stream.try_expect(MIB)
+    assert stream.try_expect(MIB, Silent())
     # It does not come, and others need its room.
     (task,) = waiting(budget, ("b", FRAME_SIZE_MAX))
     async with asyncio.timeout(seconds(5)):
@@ -353,3 +364,31 @@ async def test_a_stream_that_goes_on_is_not_given_up(monkeypatch: pytest.MonkeyP
     await waiting_for_room
 
     assert given_up == []
+
+
+@pytest.mark.parametrize("comes_bytes", [0, EXPECTED_MIN - 1, EXPECTED_MIN])
+async def test_of_frames_that_are_late_as_many_are_kept_as_there_is_room_for_twice(
+    monkeypatch: pytest.MonkeyPatch, comes_bytes: int
+) -> None:
+    monkeypatch.setattr(frames_module, "STALLED_LOOK_S", 0.05)
+    budget = MemoryBudget(2 * MIB, patience_s=0.01)
+    memory = PromisedMemory(budget, Cache())
+    frames = [FramesInProgress(memory, f"late {number}") for number in range(6)]
+    senders = [Silent() for _ in frames]
+    for stream, sender in zip(frames, senders, strict=True):
+        await stream.expect(MIB, sender)
+    other = FramesInProgress(memory, "other")
+    waits = asyncio.create_task(other.expect(2 * MIB, Silent()))
+    await waits
+    # Two hold room no more, and two hold what is for such; of the others something must come.
+    senders[5].received_bytes += comes_bytes
+    await asyncio.sleep(seconds(0.2))
+    assert [sender.is_closed for sender in senders[:5]] == [False, False, True, True, True]
+    assert senders[5].is_closed == (comes_bytes < EXPECTED_MIN)
+    assert memory.stalled.used_bytes == 2 * MIB
+    other.close()
+    frames[0].close()
+    assert memory.stalled.used_bytes == MIB
+    frame = await frames[1].arrive(MIB)
+    assert memory.stalled.used_bytes == 0
+    frame.let_go()

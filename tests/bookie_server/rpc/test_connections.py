@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from bookie_server.serving.rpc.requests import POLLS_MAX, REQUESTS_IN_FLIGHT_MAX
-from bookie_server.wire.digest import master_key
+from bookie_server.serving.rpc.requests import REQUESTS_IN_FLIGHT_MAX
 from bookie_server.wire.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 from bookie_server.wire.record import RECORD_OVERHEAD
-from bookie_server.wire.rpc import messages, v2, v3
-from bookie_server.wire.rpc.entry_list import parse_entry_list
+from bookie_server.wire.rpc import messages, v2
 from bookie_server.wire.rpc.frames import RPC_FRAME_SIZE_MAX
-from bookie_server.wire.rpc.incoming import kept
 from bookie_server.wire.rpc.statuses import RpcStatus
+from tests.bookie_server.rpc.asking import (
+    LEDGER,
+    MIB,
+    PASSWORD_KEY,
+    add,
+    all_ok,
+    answers_of,
+    both_versions,
+    entry,
+    frame_of,
+    read,
+)
 from tests.bookie_server.wire.rpc.transcripts import exchanges
-from tests.doubles.records import records
-from tests.doubles.rpc_peers import RpcPeer, ServedRpc, serving_rpc
+from tests.doubles.rpc_peers import ServedRpc, serving_rpc
 from tests.doubles.served_sockets import complaints_of, tasks_of_connections
 from tests.doubles.waits import until
 
 pytestmark = pytest.mark.integration
-
-PASSWORD_KEY = master_key(b"passwd")
-LEDGER = 7
-MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -38,60 +42,6 @@ async def served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncItera
         yield served
         await until(lambda: not served.used_bytes)
     assert complaints_of(caplog) == []
-
-
-def entry(entry_id: int, payload: bytes, ledger_id: int = LEDGER) -> bytes:
-    return bytes(records([payload], entry_id, ledger_id=ledger_id))[4:]
-
-
-def add(
-    entry_id: int,
-    payload: bytes,
-    version: int,
-    *,
-    key: bytes = PASSWORD_KEY,
-    ledger_id: int = LEDGER,
-    flag: int | None = None,
-) -> bytes:
-    """An add's frame."""
-    body = entry(entry_id, payload, ledger_id)
-    request = messages.AddEntry(ledger_id, entry_id, key, body, flag=flag)
-    return frame_of(request, version, entry_id)
-
-
-def frame_of(request: messages.Request, version: int, number: int = 1) -> bytes:
-    if version == v3.VERSION:
-        return b"".join(v3.encode_request(number, request))
-    assert isinstance(request, v2.Request)
-    return b"".join(v2.encode_request(request))
-
-
-async def answers_of(peer: RpcPeer, count: int, version: int) -> list[tuple[int, RpcStatus]]:
-    """Entry and status of so many answers to adds and reads, as they come."""
-    found: list[tuple[int, RpcStatus]] = []
-    for _ in range(count):
-        frame = await peer.receive()
-        assert frame is not None
-        parse = v3.parse_answer if version == v3.VERSION else v2.parse_answer
-        answer = parse(frame[4:])
-        assert isinstance(answer.reply, messages.AddReply | messages.ReadReply)
-        found.append((answer.reply.entry_id, answer.status))
-    return found
-
-
-def all_ok(entry_ids: Iterable[int]) -> list[tuple[int, RpcStatus]]:
-    return [(entry_id, RpcStatus.EOK) for entry_id in entry_ids]
-
-
-async def read(peer: RpcPeer, entry_id: int) -> messages.ReadReply:
-    frame = await peer.ask(frame_of(messages.ReadEntry(LEDGER, entry_id), v3.VERSION))
-    assert frame is not None
-    reply = v3.parse_answer(frame[4:]).reply
-    assert isinstance(reply, messages.ReadReply)
-    return reply
-
-
-both_versions = pytest.mark.parametrize("version", [v2.VERSION, v3.VERSION])
 
 
 @both_versions
@@ -297,81 +247,4 @@ async def test_a_batch_ends_in_front_of_the_first_entry_that_is_missing(served: 
     assert reply.number == 99
     assert reply.body == b"".join(
         struct.pack(">i", len(body)) + body for body in (entry(1, b"v"), entry(2, b"vv"))
-    )
-
-
-# -- what an outsider found ----------------------------------------------------------------------------
-
-
-async def test_requests_that_are_no_adds_keep_no_bytes_that_nobody_needs(served: ServedRpc) -> None:
-    """Sixty long polls with a key of five megabytes took three hundred, and none was counted."""
-    peer = await served.connect()
-    await peer.ask(add(0, b"x", 3))
-    key = bytes(RPC_FRAME_SIZE_MAX - 1_000)
-    poll = messages.ReadEntry(LEDGER, -1, key, 5, 30_000, messages.READ_FLAG_PIGGYBACK)
-    await peer.send(frame_of(poll, 3))
-    assert await peer.receive() is None, "no request but an add is so large"
-    small = messages.ReadEntry(LEDGER, -1, bytes(60_000), 5, 30_000, messages.READ_FLAG_PIGGYBACK)
-    asked = kept(v3.parse_request(frame_of(small, 3)[4:]))
-    assert asked.request == messages.ReadEntry(LEDGER, -1, None, 5, 30_000, 2)
-
-
-async def test_a_message_of_thousands_of_fields_is_none(served: ServedRpc) -> None:
-    """One frame of them kept the event loop for seconds."""
-    peer = await served.connect()
-    await peer.send(
-        struct.pack(">i", 5_000_000) + b"\x0a\x06\x08\x03\x10\x01\x18\x05" + b"\x38\x01" * 2_499_996
-    )
-    assert await peer.receive() is None
-    assert served.bookie.measures.malformed_count == 1
-
-
-async def test_long_polls_keep_no_add_of_their_connection_waiting(served: ServedRpc) -> None:
-    peer = await served.connect()
-    await peer.ask(add(0, b"x", 3))
-    poll = messages.ReadEntry(LEDGER, -1, None, 2**40, 30_000, messages.READ_FLAG_PIGGYBACK)
-    await peer.send(*(frame_of(poll, 3, number) for number in range(POLLS_MAX + 5)))
-    await peer.send(add(1, b"y", 3))
-    answered = [await peer.receive() for _ in range(6)]
-    parsed = [v3.parse_answer(frame[4:]) for frame in answered if frame is not None]
-    statuses = sorted(answer.status.name for answer in parsed)
-    assert statuses == ["EOK", *["ETOOMANYREQUESTS"] * 5]
-    await peer.close()
-    await until(lambda: not tasks_of_connections())
-
-
-async def test_a_poll_never_passes_another_entry_off_as_the_next(served: ServedRpc) -> None:
-    """Of a striped ledger the next one is another bookie's."""
-    peer = await served.connect()
-    for entry_id in (0, 2, 4):
-        body = bytes(records([b"z"], entry_id, lac=entry_id - 1))[4:]
-        await peer.ask(frame_of(messages.AddEntry(LEDGER, entry_id, PASSWORD_KEY, body), 3))
-    poll = messages.ReadEntry(LEDGER, -1, None, 0, 100, messages.READ_FLAG_PIGGYBACK)
-    frame = await peer.ask(frame_of(poll, 3))
-    assert frame is not None
-    reply = v3.parse_answer(frame[4:]).reply
-    assert isinstance(reply, messages.ReadReply)
-    assert (reply.entry_id, reply.body, reply.max_lac) == (-1, None, 3)
-
-
-async def test_lists_of_many_ranges_wait_for_each_other(served: ServedRpc) -> None:
-    peer = await served.connect()
-    for first in range(0, 4_000, 500):
-        adds = (add(first + 2 * each, b"w", 2) for each in range(250) if each % 7)
-        sent = list(adds)
-        await peer.send(*sent)
-        await answers_of(peer, len(sent), 2)
-    lister = await served.connect()
-    asked = frame_of(messages.ListEntries(LEDGER), 3)
-    await lister.send(*(asked for _ in range(50)))
-    frames = [await lister.receive() for _ in range(50)]
-    assert len(set(frames)) == 1
-    reply = v3.parse_answer((frames[0] or b"")[4:]).reply
-    assert isinstance(reply, messages.ListReply)
-    assert reply.entries is not None
-    listed = [
-        each for first, last in parse_entry_list(reply.entries) for each in range(first, last + 1)
-    ]
-    assert listed == sorted(
-        first + 2 * each for first in range(0, 4_000, 500) for each in range(250) if each % 7
     )

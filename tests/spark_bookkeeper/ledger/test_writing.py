@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.errors import LedgerExistsError, MetadataConflictError, NoSuchLedgerError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
+from spark_bookkeeper.ledger import measures
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import (
     EntryTooLargeError,
@@ -63,6 +65,28 @@ async def test_appends_wait_when_the_bytes_in_flight_reach_their_bound(scene: Sc
     scene.writer.abandon(LedgerClosedError(scene.ledger_id))
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert all(isinstance(outcome, LedgerClosedError) for outcome in outcomes)
+
+
+DEPTHS = ConnectionSettings(
+    frame_size_bytes_target=500, frame_size_bytes_max=1_000, full_frames_in_flight_max=5
+)
+
+
+@pytest.mark.parametrize(("is_prompt", "runs"), [(True, 5), (False, 3)])
+@pytest.mark.cluster(connection=DEPTHS)
+async def test_more_whole_runs_are_sent_where_the_last_one_was_acknowledged_soon(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, is_prompt: bool, runs: int
+) -> None:
+    if not is_prompt:
+        monkeypatch.setattr(measures, "PROMPT_S", -1.0)
+    await scene.writer.append(b"first")
+    scene.cluster.set_faults(drops_writes=True)
+    futures = [asyncio.ensure_future(scene.writer.append(bytes(1_000))) for _ in range(10)]
+    await pass_turns(20)
+
+    assert scene.writer._state._unacknowledged_runs == runs
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
+    await asyncio.gather(*futures, return_exceptions=True)
 
 
 @pytest.mark.conformance("D9")

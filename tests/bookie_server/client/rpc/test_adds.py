@@ -174,3 +174,25 @@ async def test_answers_that_were_dropped_while_others_come_are_not_waited_for() 
             assert status in (Status.OK, Status.UNREACHABLE)
             entry_id += 1
         assert await lost is Status.UNREACHABLE
+
+
+async def test_a_bookie_that_is_silent_is_given_up_though_it_is_sent_more() -> None:
+    connections = set[int]()
+    is_silent = True
+
+    async def silent(adds: list[messages.AddEntry], answer: Answer) -> None:
+        connections.add(id(answer))
+        for add in adds:
+            if not is_silent:
+                answer(add, RpcStatus.EOK)
+
+    settings = ConnectionSettings(add_timeout_ms=300, reconnect_timeout_ms=60_000)
+    async with client_of(silent, settings) as client:
+        large = bytes(settings.frame_size_bytes_target)
+        sent: list[asyncio.Task[Status]] = []
+        while len(connections) < 2:
+            sent.append(asyncio.create_task(write(client, encoded_section([large], len(sent)))))
+            await asyncio.sleep(0.05)
+        is_silent = False
+        assert await write(client, encoded_section([b"x"], len(sent))) is Status.OK
+        await asyncio.gather(*sent)

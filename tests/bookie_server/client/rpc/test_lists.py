@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,6 +16,7 @@ from bookie_server.client.local import LocalBookieClient
 from bookie_server.client.rpc import lists
 from bookie_server.client.rpc.client import RpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
+from bookie_server.memory.budget import Room
 from bookie_server.serving.rpc.answering import Answered, Answering, refusal_of
 from bookie_server.wire.messages import BookieInfo, EntryList, Status
 from bookie_server.wire.rpc import messages
@@ -88,6 +90,23 @@ async def test_a_ledger_that_it_does_not_have_is_none(
 ) -> None:
     async with client_of(tmp_path, version, monkeypatch) as (client, _, _):
         assert await client.list_entries(99) == EntryList(Status.NO_LEDGER)
+
+
+async def test_an_entry_that_it_may_hold_leaves_the_list_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its block is damaged: said not to hold it, it would lose its place."""
+    batch = Answering._batch
+
+    async def doubtful(self: Answering, request: messages.BatchRead, room: Room) -> Answered:
+        if request.first_entry == 3:
+            return RpcStatus.EIO, refusal_of(request)
+        return await batch(self, replace(request, count_max=3 - request.first_entry), room)
+
+    monkeypatch.setattr(Answering, "_batch", doubtful)
+    async with client_of(tmp_path, "v2", monkeypatch) as (client, _, _):
+        assert await write(client, encoded_section([b"x"] * 6, 0)) is Status.OK
+        assert (await client.list_entries(LEDGER)).status is Status.UNKNOWN
 
 
 async def test_one_that_says_nothing_is_asked_whether_it_is_there(

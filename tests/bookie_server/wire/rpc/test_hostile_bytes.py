@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from bookie_server.wire.codec import MalformedFrameError
-from bookie_server.wire.rpc import v2, v3
+from bookie_server.wire.rpc import messages, v2, v3
+from bookie_server.wire.rpc.entry_list import parse_entry_list
 from bookie_server.wire.rpc.frames import RPC_FRAME_SIZE_MAX, parse_length
-from bookie_server.wire.rpc.protobuf import encode_varint, fields_of, parse_varint, signed
+from bookie_server.wire.rpc.protobuf import (
+    encode_number,
+    encode_varint,
+    fields_of,
+    parse_varint,
+    signed,
+)
+from bookie_server.wire.rpc.quick import answer_at
+from bookie_server.wire.rpc.statuses import RpcStatus
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 from tests.bookie_server.wire.rpc.transcripts import Exchange, exchanges
 
 GOLDEN = exchanges("*/*.txt") + exchanges("java_*.txt")
@@ -114,3 +125,38 @@ def test_a_length_no_frame_has_is_refused(length: int) -> None:
     with pytest.raises(MalformedFrameError):
         parse_length(length.to_bytes(4, signed=True))
     assert parse_length((RPC_FRAME_SIZE_MAX - 4).to_bytes(4)) == RPC_FRAME_SIZE_MAX - 4
+
+
+@pytest.mark.parametrize("inner", [RpcStatus.EIO, RpcStatus.EFENCED])
+def test_what_the_reply_refuses_is_refused_whatever_stands_around_it(inner: RpcStatus) -> None:
+    """Java's client goes by the inner status where the outer one is EOK."""
+    reply = v3.Answer(v3.Head(5, v3.OPERATION_OF_ADD), RpcStatus.EOK, messages.AddReply(7, 3))
+    frame = b"".join(v3.encode_answer(reply))
+    assert (found := answer_at(memoryview(frame), 0)) is not None
+    assert found.status is RpcStatus.EOK
+    # The reply's message, whose lengths have one byte each, begins with the status.
+    at = frame.rindex(b"\x08\x00\x10\x07\x18\x03")
+    body = encode_number(1, inner.value) + frame[at + 2 :]
+    changed = bytearray(frame[: at - 1] + bytes([len(body)]) + body)
+    changed[:4] = struct.pack(">i", len(changed) - 4)
+    assert answer_at(memoryview(changed), 0) is None
+    assert v3.parse_answer(bytes(changed[4:])).status is inner
+
+
+@pytest.mark.parametrize(
+    "group", [(0, 2**63 - 1, 1, 1), (2**63 - 2, 2**63 - 2, 2**31 - 1, 0), (0, 2**62, 5, 5)]
+)
+def test_a_group_of_more_entries_than_can_be_counted_is_cut_or_refused(
+    group: tuple[int, int, int, int],
+) -> None:
+    encoded = struct.pack(">ii56x", 0, 1) + struct.pack(">qqii", *group)
+    start, last_start, size, period = group
+    if last_start + size - 1 > ENTRY_ID_MAX:
+        with pytest.raises(MalformedFrameError):
+            next(parse_entry_list(encoded))
+        return
+    for wanted in (0, 1, period * 1_000, last_start):
+        first, last = next(parse_entry_list(encoded, wanted))
+        assert last >= wanted
+        assert first in range(start, last_start + 1, period)
+        assert last - period < wanted or first == start
