@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bookie_server.wire.frame_limits import FrameLimits
 from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET, Endpoint
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles, TlsSettings
 
@@ -44,6 +45,16 @@ class ConnectionSettings(TlsSettings):
     """The same where one of the largest size waits, which cannot grow, and the last one was answered within ``PROMPT_S``:
     bookies write and sync several at once. With 3 of 1 MiB they took a third more CPU for each MiB, and did a seventh less of
     them. Counts frames of `frame_size_bytes_max`: of larger ones fewer."""
+
+    @property
+    def frame_limits(self) -> FrameLimits:
+        """Of the frames to a bookie, and of the runs of a writer."""
+        return FrameLimits(
+            size_bytes_target=self.frame_size_bytes_target,
+            size_bytes_max=self.frame_size_bytes_max,
+            in_flight_max=self.frames_in_flight_max,
+            full_in_flight_max=self.full_frames_in_flight_max,
+        )
 
     def tls_files_towards(self, endpoint: Endpoint) -> TlsFiles | None:
         """What to talk with to a bookie there; ``None``: in clear."""

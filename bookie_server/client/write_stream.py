@@ -61,6 +61,7 @@ class WriteStream:
     ) -> None:
         self._open_stream = open_stream
         self._settings = settings
+        self._limits = settings.frame_limits
         self._bookie_id = bookie_id
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[_Pending] = deque()
@@ -171,18 +172,8 @@ class WriteStream:
             return False
         if self._loop.time() < self._busy_until_s or stream.entries_max == 0:
             return False
-        return self._frames_in_flight < self._in_flight_max()
-
-    def _in_flight_max(self) -> int:
-        limits = self._settings
-        if self._unsent_bytes < limits.frame_size_bytes_target:
-            return 1
-        size = limits.frame_size_bytes_max
-        if self._unsent_bytes < size or not self._is_prompt:
-            return limits.frames_in_flight_max
-        full_bytes = limits.full_frames_in_flight_max * size
-        return max(
-            limits.frames_in_flight_max, full_bytes // max(size, len(self._unsent[0].section))
+        return self._frames_in_flight < self._limits.in_flight_at_most(
+            self._unsent_bytes, len(self._unsent[0].section), is_prompt=self._is_prompt
         )
 
     def _next_frame(self, entries_max: int | None) -> list[EncodedSection]:

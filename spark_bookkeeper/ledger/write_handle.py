@@ -52,7 +52,6 @@ from spark_bookkeeper.ledger.protocol.events import (
 )
 from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.replication import held_members
-from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 
@@ -80,12 +79,7 @@ class WriteHandle(AsyncClosing):
         digest = digest_for(metadata.digest_type, metadata.password)
         self.payload_size_max = ENTRY_SIZE_MAX - HEADER_SIZE - digest.size
         connection = cluster.settings.connection
-        limits = RunLimits(
-            size_bytes_target=connection.frame_size_bytes_target,
-            size_bytes_max=connection.frame_size_bytes_max,
-            runs_in_flight_max=connection.frames_in_flight_max,
-            full_runs_in_flight_max=connection.full_frames_in_flight_max,
-        )
+        limits = connection.frame_limits
         key, wait_ms = master_key(metadata.password), cluster.settings.bookie_wait_timeout_ms
         self._state = WriterState(
             ledger_id, metadata, digest, key, limits, held=held, may_wait=wait_ms > 0

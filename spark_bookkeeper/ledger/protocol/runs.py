@@ -16,27 +16,13 @@ from dataclasses import dataclass, field
 
 from bookie_server.wire.add_frames import encode_section
 from bookie_server.wire.digest import Digest
+from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import EncodedSection
 from bookie_server.wire.record import encode_records
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 _PARTS_PER_RECORD = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
-    """When a run is cut."""
-
-    size_bytes_target: int = 64 * 1024
-    """Waiting bytes that are worth a message of their own while other runs are unacknowledged."""
-    size_bytes_max: int = 1024 * 1024
-    """A run ends before it exceeds this, unless one entry alone does."""
-    runs_in_flight_max: int = 3
-    """With this many unacknowledged runs no smaller one is cut: entries collect for a larger one."""
-    full_runs_in_flight_max: int = 8
-    """With this many unacknowledged runs none is cut, although a whole one waits; larger ones count for several. Only while
-    bookies are prompt: else the limit is that of smaller ones."""
 
 
 @dataclass(slots=True)
@@ -69,7 +55,7 @@ class RunCutter:
         digest: Digest,
         *,
         section_header: bytes,
-        limits: RunLimits,
+        limits: FrameLimits,
     ) -> None:
         self._ledger_id = ledger_id
         self._quorum = quorum
@@ -100,19 +86,12 @@ class RunCutter:
             return None
         # A lone append never waits for company. Under load the answers of earlier runs are the
         # clock: what has collected until then goes out together.
-        if unacknowledged_runs >= self._in_flight_max():
+        runs_max = self._limits.in_flight_at_most(
+            self._waiting_bytes, len(self._waiting[0]), is_prompt=self.is_prompt
+        )
+        if unacknowledged_runs >= runs_max:
             return None
         return self._package(self._take(), last_add_confirmed)
-
-    def _in_flight_max(self) -> int:
-        limits = self._limits
-        if self._waiting_bytes < limits.size_bytes_target:
-            return 1
-        size = limits.size_bytes_max
-        if self._waiting_bytes < size or not self.is_prompt:
-            return limits.runs_in_flight_max
-        full_bytes = limits.full_runs_in_flight_max * size
-        return max(limits.runs_in_flight_max, full_bytes // max(size, len(self._waiting[0])))
 
     def _take(self) -> list[bytes]:
         taken: list[bytes] = []

@@ -33,6 +33,7 @@ from collections.abc import Collection
 
 from bookie_server.wire.add_frames import encode_section_header
 from bookie_server.wire.digest import Digest
+from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -52,7 +53,7 @@ from spark_bookkeeper.ledger.protocol.events import (
 )
 from spark_bookkeeper.ledger.protocol.membership import Membership
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-from spark_bookkeeper.ledger.protocol.runs import PendingRun, RunCutter, RunLimits
+from spark_bookkeeper.ledger.protocol.runs import PendingRun, RunCutter
 
 
 class WriterState:
@@ -64,7 +65,7 @@ class WriterState:
         metadata: LedgerMetadata,
         digest: Digest,
         master_key: bytes,
-        limits: RunLimits,
+        limits: FrameLimits,
         *,
         held: Collection[str] = (),
         may_wait: bool = False,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVarTuple
 
+from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -28,7 +29,6 @@ from spark_bookkeeper.ledger.protocol.events import (
     SendSection,
 )
 from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
-from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.rules.history import Acked, Ended
@@ -42,7 +42,7 @@ Ts = TypeVarTuple("Ts")
 
 QUARANTINE_US = 4_000
 LOOK_AGAIN_US = 2_500
-_LIMITS = RunLimits(size_bytes_target=2, size_bytes_max=64, runs_in_flight_max=4)
+_LIMITS = FrameLimits(size_bytes_target=2, size_bytes_max=64, in_flight_max=4)
 
 
 class WriterTwin:

@@ -9,6 +9,7 @@ from bookie_server.core.effects import Compare, Persist, Remember, Reply
 from bookie_server.core.effects import Effect as BookieEffect
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
+from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_records, parse_run
 from spark_bookkeeper.ledger.errors import LedgerFencedError
@@ -20,7 +21,6 @@ from spark_bookkeeper.ledger.protocol.events import (
     Release,
     SendSection,
 )
-from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.rules.samples import DIGEST, DIGEST_TYPE, KEY, LEDGER, created
 from tests.simulation.transcripts.desk import Desk, Lines, span
@@ -31,7 +31,7 @@ class WriterDesk(Desk):
 
     def __init__(self, words: list[str]) -> None:
         metadata = created(words[0])
-        limits = RunLimits(size_bytes_target=1, runs_in_flight_max=5)
+        limits = FrameLimits(size_bytes_target=1, in_flight_max=5)
         self._state = WriterState(LEDGER, metadata, DIGEST, KEY, limits)
         self._number = 0
         self._positions = {b: i for i, b in enumerate(self._state.ensemble)}

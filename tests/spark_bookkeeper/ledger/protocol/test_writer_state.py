@@ -80,7 +80,7 @@ def test_adds_wait_for_company_while_a_run_is_out_and_carry_the_lac_of_their_cut
 
 
 def test_large_adds_keep_a_few_runs_in_flight_and_no_more() -> None:
-    state = writer(size_bytes_target=4, size_bytes_max=100, runs_in_flight_max=3)
+    state = writer(size_bytes_target=4, size_bytes_max=100, in_flight_max=3)
 
     first = [send for _ in range(5) for send in sends(state.append([b"xxxx"]))]
 
@@ -91,9 +91,7 @@ def test_large_adds_keep_a_few_runs_in_flight_and_no_more() -> None:
 
 
 def test_runs_that_cannot_grow_do_not_wait_for_company() -> None:
-    state = writer(
-        size_bytes_target=4, size_bytes_max=8, runs_in_flight_max=1, full_runs_in_flight_max=3
-    )
+    state = writer(size_bytes_target=4, size_bytes_max=8, in_flight_max=1, full_in_flight_max=3)
     # At first nobody knows how soon bookies answer.
     assert {send.run_first_entry for send in sends(state.append([b"xxxx"] * 9))} == {0}
     state.note_promptness(True)
@@ -109,9 +107,7 @@ def test_runs_that_cannot_grow_do_not_wait_for_company() -> None:
 
 
 def test_runs_of_larger_entries_count_for_several_and_none_is_sent_deep_to_slow_bookies() -> None:
-    state = writer(
-        size_bytes_target=4, size_bytes_max=8, runs_in_flight_max=1, full_runs_in_flight_max=4
-    )
+    state = writer(size_bytes_target=4, size_bytes_max=8, in_flight_max=1, full_in_flight_max=4)
     state.note_promptness(True)
 
     assert {send.run_first_entry for send in sends(state.append([bytes(16)] * 9))} == {0, 1}

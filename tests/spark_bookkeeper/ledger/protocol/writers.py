@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import Acknowledge, ChangeEnsemble, Effect, SendSection
-from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 
 
@@ -17,7 +17,7 @@ def writer(e: int = 3, w: int = 3, a: int = 2, **limits: int) -> WriterState:
         ack_quorum=a,
         fragments=(Fragment(0, tuple(f"b{i}" for i in range(e))),),
     )
-    return WriterState(7, metadata, Crc32cDigest(), b"k" * 20, RunLimits(**limits))
+    return WriterState(7, metadata, Crc32cDigest(), b"k" * 20, FrameLimits(**limits))
 
 
 def writer_of(*payloads: bytes) -> WriterState:
