@@ -41,10 +41,7 @@ def _memory_for(
     in_progress: FramesInProgress, connection: Connection, head: Head
 ) -> memoryview | None:
     """Memory for a frame that need not wait for its room."""
-    size_bytes = head.size_bytes
-    is_usual = head.kind is Kind.FRAME and size_bytes <= USUAL_SIZE_MAX
-    return (
-        new_body(size_bytes)
-        if is_usual and in_progress.try_expect(size_bytes, connection)
-        else None
-    )
+    is_usual = head.kind is Kind.FRAME and head.size_bytes <= USUAL_SIZE_MAX
+    if not is_usual or not in_progress.try_expect(head.size_bytes, connection):
+        return None
+    return new_body(head.size_bytes)
