@@ -35,6 +35,7 @@ from bookie_server.collection.rules import (
     tombstones,
 )
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.errors import MetadataAccessError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -103,7 +104,14 @@ class Collector:
         await self._ledgers.sync()
         # Before the listing: an id that is in neither was neither to be used nor used in between.
         comparison = Comparison(held, await self._ledgers.ids_being_created())
-        async for ledger_id in self._ledgers.list_ids():
+
+        def on_hidden(refused: MetadataAccessError, first: int, last: int) -> None:
+            # Whoever makes one such folder must not fill disks.
+            _LOGGER.error("ledgers that may be there are not collected. detail=%s", refused)
+            if first <= last:
+                comparison.see_hidden(first, last)
+
+        async for ledger_id in self._ledgers.list_ids(on_hidden=on_hidden):
             comparison.see(ledger_id)
         self._gone = await asyncio.to_thread(comparison.finish)
         deleted = 0
@@ -116,12 +124,18 @@ class Collector:
                     await self._bookie.suspect(())
         return deleted
 
+    async def _is_gone(self, ledger_id: int) -> bool:
+        try:
+            return await self._ledgers.is_gone(ledger_id)
+        except MetadataAccessError:
+            return False  # it may be there, and hidden from us
+
     async def _delete(self, batch: Sequence[Gone]) -> int:
         """Delete those of the batch that are gone for certain; returns how many."""
         ledger_ids = [gone.ledger_id for gone in batch]
         await self._bookie.suspect(ledger_ids)
         await self._ledgers.sync()
-        are_gone = await each(self._ledgers.is_gone, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
+        are_gone = await each(self._is_gone, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
         doomed = confirmed(batch, are_gone)
         if not doomed:
             return 0

@@ -7,7 +7,7 @@ stretch of ids: a bookie in a large cluster holds one ledger of many.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +51,20 @@ class Comparison:
         self._last_listed = listed
         self._pass_pending(bisect_left(self._pending, listed, self._next_pending))
         self._pass_known(listed)
+
+    def see_hidden(self, first: int, last: int) -> None:
+        """All ids from ``first`` to ``last`` may be listed: the next part of the list is hidden from us.
+
+        Raises:
+            ListingOutOfOrderError: it does not lie behind the one before.
+        """
+        if not self._last_listed < first <= last:
+            raise ListingOutOfOrderError(f"{first} to {last} behind {self._last_listed}")
+        self._last_listed = last
+        self._pass_pending(bisect_left(self._pending, first, self._next_pending))
+        self._pass_gone(bisect_left(self._held, first, self._at))
+        self._at = bisect_right(self._held, last, self._at)
+        self._is_next = False
 
     def finish(self) -> list[Gone]:
         """What is gone, ascending; the listing has ended by itself. Of a million it takes seconds: use a thread."""

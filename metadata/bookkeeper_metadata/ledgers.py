@@ -47,7 +47,9 @@ from bookkeeper_metadata.update import LedgerNode, T, fresh_token, read_back, up
 __all__ = ["CREATE_ATTEMPTS_MAX", "ExtraOperations", "LedgerStore", "Versioned"]
 
 _LOGGER = logging.getLogger(__name__)
-OnRefused = Callable[[MetadataAccessError], None]
+OnHidden = Callable[[MetadataAccessError, int, int], None]
+"""Told of a folder that its user may not see, and of the first and the last id that a ledger in it may have; the last is
+less where it can have none."""
 
 CREATE_ATTEMPTS_MAX = 20
 """Ids tried, and attempts made at each, before a creation gives up."""
@@ -179,12 +181,12 @@ class LedgerStore:
         await self._store.sync(self._paths.root)
 
     async def list_ids(
-        self, *, is_descending: bool = False, on_refused: OnRefused | None = None
+        self, *, is_descending: bool = False, on_hidden: OnHidden | None = None
     ) -> AsyncIterator[int]:
         """Every ledger id, ascending or not. Ledgers created or deleted meanwhile may or may not appear.
 
         An error means "unknown", never "no more": a garbage collector must not act on a list that
-        did not end by itself. With ``on_refused``, which is told of each folder that this user may not see, the list
+        did not end by itself. With ``on_hidden``, which is told of each folder that this user may not see at its place in the list, that
         goes on behind it.
 
         Raises:
@@ -199,7 +201,7 @@ class LedgerStore:
             for name in sorted(names, reverse=is_descending):
                 if branch.fullmatch(name):
                     path = f"{self._paths.root}/{name}"
-                    async for ledger_id in self._walk(path, depth, is_descending, on_refused):
+                    async for ledger_id in self._walk(path, depth, is_descending, on_hidden):
                         yield ledger_id
 
     async def is_gone(self, ledger_id: int) -> bool:
@@ -323,7 +325,7 @@ class LedgerStore:
             await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
 
     async def _walk(
-        self, path: str, depth: int, is_descending: bool, on_refused: OnRefused | None
+        self, path: str, depth: int, is_descending: bool, on_hidden: OnHidden | None
     ) -> AsyncIterator[int]:
         """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""
         pattern = _LEVEL if depth else _LEAF
@@ -332,16 +334,16 @@ class LedgerStore:
             # out.
             names = await self._store.children(path) or []
         except MetadataAccessError as refused:
-            if on_refused is None:
+            if on_hidden is None:
                 raise
-            on_refused(refused)
+            on_hidden(refused, *self._paths.ids_below(path, await self._ledger_layout()))
             return
         for name in sorted(names, reverse=is_descending):
             if not pattern.fullmatch(name):
                 continue
             if depth:
                 below = f"{path}/{name}"
-                async for ledger_id in self._walk(below, depth - 1, is_descending, on_refused):
+                async for ledger_id in self._walk(below, depth - 1, is_descending, on_hidden):
                     yield ledger_id
             else:
                 found = self._paths.ledger_id(f"{path}/{name}")

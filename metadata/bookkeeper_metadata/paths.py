@@ -186,6 +186,20 @@ class Paths:
         groups = [digits[:first], *(digits[at : at + 4] for at in range(first, len(digits), 4))]
         return "/".join((self.root, *groups[:-1], f"L{groups[-1]}"))
 
+    def ids_below(
+        self, folder: str, layout: LedgerLayout = LedgerLayout.HIERARCHICAL
+    ) -> tuple[int, int]:
+        """The first and the last id of ledgers whose metadata may lie below a folder; the last one is less where none may."""
+        names = folder.removeprefix(f"{self.root}/").split("/")
+        digits = "".join(names)
+        is_long = len(names[0]) == 3
+        missing = (19 if is_long else 10) - len(digits)
+        first = int(digits) * 10**missing
+        last = min(first + 10**missing - 1, LEDGER_ID_MAX if is_long else SHORT_LEDGER_ID_MAX)
+        if is_long and layout is LedgerLayout.HIERARCHICAL:
+            first = max(first, SHORT_LEDGER_ID_MAX + 1)
+        return first, last
+
     def ledger_id(self, path: str) -> int | None:
         """The ledger whose metadata lies at ``path``; ``None`` for any other node."""
         below = path.removeprefix(f"{self.root}/")

@@ -29,7 +29,6 @@ from bookkeeper_metadata.errors import (
 )
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.recent import Recent
-from bookkeeper_metadata.ledgers import OnRefused
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -93,7 +92,7 @@ class LedgerWalk:
 async def find_ledgers(
     cluster: LedgerContext,
     is_wanted: Callable[[int, LedgerMetadata], Awaitable[bool]],
-    on_refused: OnRefused | None = None,
+    on_refused: Callable[[MetadataAccessError], None] | None = None,
 ) -> list[int]:
     """The ledgers that are wanted, by their ids and metadata, ascending; of one that nobody understands that is said.
 
@@ -121,7 +120,13 @@ async def find_ledgers(
         return [id for id, is_one in zip(ledger_ids, are_wanted, strict=True) if is_one]
 
     found, batch = list[int](), list[int]()
-    async for ledger_id in cluster.ledgers.list_ids(on_refused=on_refused):
+
+    def on_hidden(refused: MetadataAccessError, _first: int, _last: int) -> None:
+        if on_refused is None:
+            raise refused
+        on_refused(refused)
+
+    async for ledger_id in cluster.ledgers.list_ids(on_hidden=on_hidden):
         batch.append(ledger_id)
         if len(batch) == _BATCH:
             found += await look_at_all(batch)

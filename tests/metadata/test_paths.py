@@ -74,6 +74,31 @@ def test_other_nodes_are_no_ledgers(path: str) -> None:
     assert PATHS.ledger_id(path) is None
 
 
+@given(st.integers(0, 2**63 - 1), st.sampled_from(LedgerLayout))
+def test_what_a_folder_may_hold_is_known_by_its_path(ledger_id: int, layout: LedgerLayout) -> None:
+    path = PATHS.ledger(ledger_id, layout)
+    folder = path.rpartition("/")[0]
+    before = range(0)
+    while folder != PATHS.root:
+        first, last = PATHS.ids_below(folder, layout)
+        held = range(first, last + 1)
+        assert ledger_id in held
+        assert before.start in held or not before
+        for beyond in (first - 1, last + 1):
+            if 0 <= beyond < 2**63:
+                assert not PATHS.ledger(beyond, layout).startswith(f"{folder}/")
+        before, folder = held, folder.rpartition("/")[0]
+
+
+def test_a_folder_of_ids_that_lie_elsewhere_holds_none() -> None:
+    long_one = "/ledgers/000/0000/0000"
+    first, last = PATHS.ids_below(long_one)
+    assert first > last
+    assert PATHS.ids_below(long_one, LedgerLayout.LONG_HIERARCHICAL) == (0, 10**8 - 1)
+    # Those behind have long paths.
+    assert PATHS.ids_below("/ledgers/21") == (2_100_000_000, 2**31 - 2)
+
+
 def test_node_names_are_apaches() -> None:
     assert PATHS.bookie("b:1") == "/ledgers/available/b:1"
     assert PATHS.bookie("b:1", readonly=True) == "/ledgers/available/readonly/b:1"

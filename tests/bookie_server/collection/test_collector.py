@@ -15,10 +15,16 @@ from bookie_server.collection.counter import CollectionCounter
 from bookie_server.collection.rules import ListingOutOfOrderError
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataUnavailableError
+from bookkeeper_metadata.errors import (
+    ClusterNotInitializedError,
+    MetadataAccessError,
+    MetadataUnavailableError,
+)
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.operations import Node
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.stores import LaggingStore, Script
@@ -207,7 +213,7 @@ async def test_a_listing_that_is_wrong_deletes_nothing_that_lives(
         "empty": (),
     }
 
-    async def list_ids(_: object) -> AsyncIterator[int]:
+    async def list_ids(_: object, **__: object) -> AsyncIterator[int]:
         for each in wrong[listing]:
             yield each
 
@@ -221,6 +227,42 @@ async def test_a_listing_that_is_wrong_deletes_nothing_that_lives(
     assert await add(scene.bookie, section([b"y"], 1, ledger_id=made[0], length_before=1)) is (
         Status.OK
     ), "nothing is suspected any more"
+
+
+async def test_a_folder_that_is_hidden_keeps_its_ledgers_and_no_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may make folders could stop every bookie's collections, and disks would fill."""
+    made = await scene.make(3)
+    hidden = [*await scene.make(1, 15_000), *await scene.make(1, 15_001)]
+    far = await scene.make(2, None) + await scene.make(1, 29_999)
+    await scene.ledgers.skip_ids(40_000)
+    await scene.collect()
+    folder = Paths(ROOT).ledger(hidden[0]).rpartition("/")[0]
+    others = f"{ROOT}/000"
+    await scene.store.create(f"{others}/0000", b"", make_parents=True)
+    get, children = scene.store.get, scene.store.children
+
+    def refuse(path: str) -> None:
+        if path in (folder, others):
+            raise MetadataAccessError("not allowed", path, "me", "zk")
+
+    async def guarded_children(path: str) -> list[str] | None:
+        refuse(path)
+        return await children(path)
+
+    async def guarded_get(path: str) -> Node | None:
+        refuse(path.rpartition("/")[0])
+        return await get(path)
+
+    monkeypatch.setattr(scene.store, "children", guarded_children)
+    monkeypatch.setattr(scene.store, "get", guarded_get)
+    await scene.delete(made[1], far[0], far[2])
+
+    assert await scene.collect(3) == 3
+    assert scene.held == sorted([made[0], made[2], *hidden, far[1]])
+    # An id in the folder that is not held yet is not covered by what was deleted around it.
+    assert await add(scene.bookie, section([b"x"], ledger_id=15_002)) is Status.OK
 
 
 async def test_metadata_whose_root_is_gone_deletes_nothing(scene: Scene) -> None:

@@ -63,6 +63,27 @@ def test_one_tombstone_covers_a_stretch_in_which_nothing_is_known() -> None:
     assert tombstones(doomed, []) == [(5, 10**9), (10**9 + 5, 10**9 + 5)]
 
 
+@given(IDS, IDS, st.tuples(st.integers(0, 30), st.integers(0, 30)), IDS)
+def test_what_is_hidden_may_be_listed_and_no_tombstone_covers_it(
+    held: set[int], listed: set[int], bounds: tuple[int, int], pending: set[int]
+) -> None:
+    first, last = sorted(bounds)
+    hidden = set(range(first, last + 1))
+    comparison = Comparison(sorted(held), sorted(pending))
+    for ledger_id in sorted((listed - hidden) | {first}):
+        if ledger_id == first:
+            comparison.see_hidden(first, last)
+        else:
+            comparison.see(ledger_id)
+    gone = comparison.finish()
+    known = listed | hidden | pending
+    assert [each.ledger_id for each in gone] == sorted(held - known)
+    for before, each in pairwise(gone):
+        between = set(range(before.ledger_id + 1, each.ledger_id))
+        assert each.is_next == (not between & (held | known))
+    assert not covered(tombstones(gone, [])) & known
+
+
 def test_a_listing_that_does_not_ascend_is_no_listing() -> None:
     comparison = Comparison([4])
     comparison.see(5)
