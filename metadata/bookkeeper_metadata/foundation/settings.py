@@ -6,6 +6,7 @@ Every number is at least 1 unless its field says otherwise; a default says where
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TypeVar
 
 from bookkeeper_metadata.foundation.defects import raise_all
@@ -36,6 +37,21 @@ class Settings:
     def defects(self) -> list[str]:
         """What is wrong beyond the limits of single fields."""
         return []
+
+    def unmet(self, needs: Mapping[str, str]) -> list[str]:
+        """Which settings are given, of those that are no use without another one, and lack it."""
+        return [
+            f"{name} needs {other}, which is not set"
+            for name, other in needs.items()
+            if getattr(self, name) and not getattr(self, other)
+        ]
+
+
+def variables_of(settings: type[Settings]) -> dict[str, str]:
+    """By setting: the variable of the environment that says it to every kind of process."""
+    return {
+        field.name: f"BOOKKEEPER_{field.name.upper()}" for field in dataclasses.fields(settings)
+    }
 
 
 def _broken_rule(

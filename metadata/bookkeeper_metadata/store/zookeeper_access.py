@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from bookkeeper_metadata.errors import CredentialsFileError
 from bookkeeper_metadata.foundation.secret_file import read_secret
 from bookkeeper_metadata.foundation.tls.contexts import Tls, tls_of
-from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 from bookkeeper_metadata.store.acl import (
     OPEN,
     Acl,
@@ -47,14 +46,7 @@ def load_access(settings: ZooKeeperSettings) -> ZooKeeperAccess:
     Raises:
         TlsFilesError, CredentialsFileError: one is not there, or not what it should be; names it.
     """
-    tls = None
-    if settings.zookeeper_trust_path:
-        files = TlsFiles(
-            settings.zookeeper_trust_path,
-            settings.zookeeper_certificate_path,
-            settings.zookeeper_key_path,
-        )
-        tls = tls_of(files)
+    tls = tls_of(settings.zookeeper_tls_files)
     others = parse_acl(settings.zookeeper_acl)
     if not settings.zookeeper_auth_path:
         return ZooKeeperAccess(tls, acl=others or OPEN)

@@ -6,9 +6,10 @@ that connects. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from bookkeeper_metadata.foundation.settings import Settings
+from bookkeeper_metadata.foundation.settings import Settings, variables_of
+from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 from bookkeeper_metadata.store.acl import has_administrator, parse_acl, shown_acl
 
 
@@ -32,16 +33,11 @@ class ZooKeeperSettings(Settings):
 
     def defects(self) -> list[str]:
         """Files that are no use without others, and an ACL that cannot be understood or that shuts everybody out."""
-        found = super().defects()
-        needs = (
-            ("zookeeper_certificate_path", "zookeeper_trust_path"),
-            ("zookeeper_key_path", "zookeeper_certificate_path"),
-        )
-        found += [
-            f"{name} needs {other}, which is not given"
-            for name, other in needs
-            if getattr(self, name) and not getattr(self, other)
-        ]
+        needs = {
+            "zookeeper_certificate_path": "zookeeper_trust_path",
+            "zookeeper_key_path": "zookeeper_certificate_path",
+        }
+        found = [*super().defects(), *self.unmet(needs)]
         try:
             acl = parse_acl(self.zookeeper_acl)
         except ValueError as error:
@@ -53,12 +49,19 @@ class ZooKeeperSettings(Settings):
             )
         return found
 
+    @property
+    def zookeeper_tls_files(self) -> TlsFiles | None:
+        """``None``: no TLS."""
+        if not self.zookeeper_trust_path:
+            return None
+        return TlsFiles(
+            self.zookeeper_trust_path, self.zookeeper_certificate_path, self.zookeeper_key_path
+        )
+
     def of_zookeeper(self) -> dict[str, str]:
         """These settings alone, to make another process's with."""
         return {name: getattr(self, name) for name in ZOOKEEPER_VARIABLES}
 
 
-ZOOKEEPER_VARIABLES = {
-    field.name: f"BOOKKEEPER_{field.name.upper()}" for field in fields(ZooKeeperSettings)
-}
+ZOOKEEPER_VARIABLES = variables_of(ZooKeeperSettings)
 """The environment variable of each, for every kind of process and every client."""

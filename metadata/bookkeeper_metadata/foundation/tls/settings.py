@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from bookkeeper_metadata.foundation.settings import Settings
-
-VARIABLE_PREFIX = "BOOKKEEPER_"
+from bookkeeper_metadata.foundation.settings import Settings, variables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +38,8 @@ class TlsSettings(Settings):
 
     def defects(self) -> list[str]:
         """Files of which one is no use without another that is missing."""
-        found = super().defects()
-        if self.tls_certificate_path and not self.tls_trust_path:
-            found.append(_needs("tls_certificate_path", "tls_trust_path"))
-        if self.tls_key_path and not self.tls_certificate_path:
-            found.append(_needs("tls_key_path", "tls_certificate_path"))
-        return found
+        needs = {"tls_certificate_path": "tls_trust_path", "tls_key_path": "tls_certificate_path"}
+        return [*super().defects(), *self.unmet(needs)]
 
     @property
     def tls_files(self) -> TlsFiles | None:
@@ -55,11 +49,5 @@ class TlsSettings(Settings):
         return TlsFiles(self.tls_trust_path, self.tls_certificate_path, self.tls_key_path)
 
 
-TLS_VARIABLES: Mapping[str, str] = {
-    field.name: VARIABLE_PREFIX + field.name.upper() for field in fields(TlsSettings)
-}
-"""By setting: the variable of the environment that says it to every kind of process."""
-
-
-def _needs(setting: str, other: str) -> str:
-    return f"{setting} needs {other}, which is not set"
+TLS_VARIABLES: Mapping[str, str] = variables_of(TlsSettings)
+"""The environment variable of each, for every kind of process."""
