@@ -45,8 +45,8 @@ class RpcAdds(MessageStream):
         self._version = version
         self._answers = _AnswersOfV3() if version == v3.VERSION else _AnswersOfV2()
         self._in_flight = 0
-        self._oldest: deque[tuple[float, _Sent]] = deque()
-        """When what is unanswered was sent, and some of what is answered."""
+        self._sent_s: dict[_Sent, float] = {}
+        """When each section was sent that is not answered, the oldest first."""
         self._rest = b""
 
     @property
@@ -66,7 +66,7 @@ class RpcAdds(MessageStream):
                 )  # it was given up, and is on its way still
             sent = _Sent(section, adds)
             self._answers.expect(sent, adds)
-            self._oldest.append((self._loop.time(), sent))
+            self._sent_s[sent] = self._loop.time()
             self._queued += adds.portions
         self._pump()
 
@@ -102,9 +102,8 @@ class RpcAdds(MessageStream):
                 raise StreamEndedError("nothing is answered any more")
 
     def _has_dropped_answers(self) -> bool:
-        while self._oldest and not self._oldest[0][1].missing:
-            self._oldest.popleft()
-        return bool(self._oldest) and self._loop.time() - self._oldest[0][0] >= 2 * self._silence_s
+        oldest_s = next(iter(self._sent_s.values()), None)
+        return oldest_s is not None and self._loop.time() - oldest_s >= 2 * self._silence_s
 
     def parse_replies(self, message: Buffer) -> list[SectionReply]:
         view, at = memoryview(message), 0
@@ -114,6 +113,7 @@ class RpcAdds(MessageStream):
             sent = self._answers.match(answer)
             self._in_flight -= 1
             if sent.take(answer.status):
+                del self._sent_s[sent]
                 done.append(sent.reply())
         self._rest = bytes(view[at:])
         self._heard_s = self._loop.time()
