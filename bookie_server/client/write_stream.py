@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookie_server.client.message_stream import MessageStream, OpenStream, StreamEndedError
 from bookie_server.client.settings import PROMPT_S, ConnectionSettings
@@ -53,6 +53,19 @@ class _Pending:
     frame: _Frame | None = None
 
 
+@dataclass(slots=True)
+class _SameName:
+    """What was sent under one name by this connection, and is not answered yet.
+
+    A name is a ledger and the ids at both ends. A bookie that changes its place in a striped ledger gets another share of
+    the same run, whose name may be the same, and no answer says which of them it is for.
+    """
+
+    to_come: int = 0
+    """Answers, those included that nobody waits for any more."""
+    waiting: list[_Pending] = field(default_factory=list)
+
+
 class WriteStream:
     """One per bookie; all methods run on its event loop."""
 
@@ -66,7 +79,7 @@ class WriteStream:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[_Pending] = deque()
         self._unsent_bytes = 0
-        self._unanswered: dict[_Key, deque[_Pending]] = {}
+        self._unanswered: dict[_Key, _SameName] = {}
         self._frames_in_flight = 0
         self._is_prompt = False
         """Whether the frame that was answered last was answered soon."""
@@ -87,7 +100,7 @@ class WriteStream:
             self._loop.call_soon(done, Status.UNREACHABLE)
             return
         # A connection that broke while nothing waited says nothing of whether the bookie is away now.
-        if not self._unsent and not self._unanswered:
+        if not self._is_waited_for:
             self._lost_since_s = None
         deadline_s = self._loop.time() + self._settings.add_timeout_ms / 1000
         key = (section.ledger_id, section.first_entry, section.last_entry, section.is_recovery)
@@ -194,14 +207,16 @@ class WriteStream:
             pending.frame = frame
             # Noted before it is written: the answer may be faster than the write's return,
             # and what a broken write may have carried is found here.
-            self._unanswered.setdefault(pending.key, deque()).append(pending)
+            same = self._unanswered.setdefault(pending.key, _SameName())
+            same.to_come += 1
+            same.waiting.append(pending)
             sections.append(section)
         frame.unanswered = len(sections)
         self._frames_in_flight += 1
         return sections
 
     def _resend_unanswered(self) -> None:
-        again = [pending for same in self._unanswered.values() for pending in same]
+        again = [pending for same in self._unanswered.values() for pending in same.waiting]
         self._unanswered.clear()
         self._frames_in_flight = 0
         self._is_prompt = False
@@ -212,20 +227,29 @@ class WriteStream:
         self._unsent_bytes += sum(len(pending.section) for pending in again)
         self._unsent.extendleft(reversed(again))
 
+    @property
+    def _is_waited_for(self) -> bool:
+        """Whether anything that was written is not settled."""
+        return bool(self._unsent) or any(same.waiting for same in self._unanswered.values())
+
     # -- answers and deadlines ------------------------------------------------------------------
 
     def _answer(self, reply: SectionReply) -> None:
         key = (reply.ledger_id, reply.first_entry, reply.last_entry, reply.is_recovery)
         same = self._unanswered.get(key)
         if same is None:
-            return  # late, or answered twice
-        pending = same.popleft()
-        if not same:
+            return  # answered twice
+        same.to_come -= 1
+        if not same.to_come:
             del self._unanswered[key]
-        if reply.status is Status.BUSY:
-            self._ask_again(pending)
-        else:
-            self._complete(pending, reply.status)
+        elif reply.status is Status.OK:
+            return  # each is granted once all of them are, and refused with any
+        waiting, same.waiting = same.waiting, []
+        for pending in waiting:
+            if reply.status is Status.BUSY:
+                self._ask_again(pending)
+            else:
+                self._complete(pending, reply.status)
 
     def _ask_again(self, pending: _Pending) -> None:
         """The bookie has more to do than it takes: let it do some of that, until the add's deadline."""
@@ -261,7 +285,7 @@ class WriteStream:
             and now_s - self._lost_since_s >= self._settings.reconnect_timeout_ms / 1000
         )
         self._fail(lambda pending: is_gone or pending.deadline_s <= now_s)
-        if self._unsent or self._unanswered:
+        if self._is_waited_for:
             self._sweep_soon()
 
     def _sweep_soon(self) -> None:
@@ -271,13 +295,10 @@ class WriteStream:
 
     def _fail(self, is_due: Callable[[_Pending], bool]) -> None:
         due: list[_Pending] = []
-        for key, same in list(self._unanswered.items()):
-            due += filter(is_due, same)
-            kept = deque(pending for pending in same if not is_due(pending))
-            if kept:
-                self._unanswered[key] = kept
-            else:
-                del self._unanswered[key]
+        for same in self._unanswered.values():
+            # Their answers are still to come, and are not for those that are sent under the same name meanwhile.
+            due += filter(is_due, same.waiting)
+            same.waiting = [pending for pending in same.waiting if not is_due(pending)]
         due += filter(is_due, self._unsent)
         self._unsent = deque(pending for pending in self._unsent if not is_due(pending))
         self._unsent_bytes = sum(len(pending.section) for pending in self._unsent)
