@@ -54,6 +54,7 @@ PINNED = (
     3341416929,
     662563347,
 )
+PINNED_OVER_SOCKETS = (957863586,)
 """Seeds that once found something, in the product or in the simulation."""
 
 
@@ -100,6 +101,12 @@ def check_over(carrier: Carrier) -> None:
 @pytest.mark.parametrize("seed", PINNED)
 def test_a_seed_that_once_failed_passes(seed: int) -> None:
     assert run_seeds(seed, 1).failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", PINNED_OVER_SOCKETS)
+def test_a_seed_that_once_failed_over_sockets_passes(seed: int) -> None:
+    assert run_seeds(seed, 1, carrier=Carrier.SOCKETS).failures == []
 
 
 def test_a_run_that_ends_early_leaves_nothing_pending(monkeypatch: pytest.MonkeyPatch) -> None:
