@@ -124,7 +124,7 @@ class Collector:
                     await self._bookie.suspect(())
         return deleted
 
-    async def _is_gone(self, ledger_id: int) -> bool:
+    async def _confirm_gone(self, ledger_id: int) -> bool:
         try:
             return await self._ledgers.is_gone(ledger_id)
         except MetadataAccessError:
@@ -135,7 +135,7 @@ class Collector:
         ledger_ids = [gone.ledger_id for gone in batch]
         await self._bookie.suspect(ledger_ids)
         await self._ledgers.sync()
-        are_gone = await each(self._is_gone, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
+        are_gone = await each(self._confirm_gone, ledger_ids, concurrency_max=_READS_IN_FLIGHT)
         doomed = confirmed(batch, are_gone)
         if not doomed:
             return 0

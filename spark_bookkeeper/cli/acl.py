@@ -67,7 +67,7 @@ def mend(
     """
     from spark_bookkeeper.admin.acls import Mending
 
-    acl, is_said = run_on_metadata(uri, _wanted)
+    acl, is_said = run_on_metadata(uri, _read_wanted)
     if not is_said:
         raise click.UsageError(
             "nobody is the user of this shell: set BOOKKEEPER_ZOOKEEPER_AUTH_PATH, or BOOKKEEPER_ZOOKEEPER_ACL to what nodes are to have"
@@ -81,7 +81,7 @@ def mend(
     context.exit(_go_through(uri, Mending(is_exact), as_json=as_json))
 
 
-async def _wanted(store: ZooKeeperStore, _root: str) -> tuple[Acl, bool]:
+async def _read_wanted(store: ZooKeeperStore, _root: str) -> tuple[Acl, bool]:
     """What nodes are to have, and whether anybody said so."""
     access = store.access
     return access.acl, access.acl != OPEN or access.identity is not None

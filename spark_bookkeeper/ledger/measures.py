@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bookie_server.client.settings import PROMPT_S
 from bookkeeper_metadata.foundation.measures import Durations
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
@@ -33,49 +32,45 @@ class ClientMeasures:
     """That closed the ledger."""
 
 
-class AddMeter:
-    """Counts for one writer on its event loop, and times one append at a time: to time each would cost each."""
-
-    def __init__(self, measures: ClientMeasures) -> None:
-        self._measures = measures
-        self._counted = NO_ENTRY_ID
-        self._timed: int | None = None
-        self._begun_s = 0.0
-        self._now_s = asyncio.get_running_loop().time
-
-    def on_pushed(self, last_entry: int) -> None:
-        """An append call that ends with this entry was made."""
-        if self._timed is None:
-            self._timed, self._begun_s = last_entry, self._now_s()
-
-    def on_acknowledged(self, last_entry: int) -> None:
-        """Every entry up to ``last_entry`` is acknowledged."""
-        self._measures.added_entries += last_entry - self._counted
-        self._counted = last_entry
-        if self._timed is not None and last_entry >= self._timed:
-            self._measures.adds.add(self._now_s() - self._begun_s)
-            self._timed = None
-
-
-class Promptness:
-    """Whether what one writer sends is acknowledged soon. One run at a time is timed: to time each would cost each."""
+class SampledTime:
+    """How long entries of one writer take, on its event loop; one at a time: to time each would cost each."""
 
     def __init__(self) -> None:
         self._timed: int | None = None
         self._begun_s = 0.0
         self._now_s = asyncio.get_running_loop().time
 
-    def on_sent(self, last_entry: int) -> None:
-        """A run, or a part of one, that ends with this entry is sent."""
+    def begin(self, last_entry: int) -> None:
+        """Something that ends with this entry begins; it is timed if nothing is."""
         if self._timed is None:
             self._timed, self._begun_s = last_entry, self._now_s()
 
-    def on_acknowledged(self, last_entry: int) -> bool | None:
-        """Every entry up to this one is acknowledged: whether soon; ``None``: none that was timed is among them."""
+    def end(self, last_entry: int) -> float | None:
+        """All up to this entry has ended: what was timed took so many seconds; ``None``: it is not among them."""
         if self._timed is None or last_entry < self._timed:
             return None
         self._timed = None
-        return self._now_s() - self._begun_s <= PROMPT_S
+        return self._now_s() - self._begun_s
+
+
+class AddMeter:
+    """Counts for one writer on its event loop, and times some of its appends."""
+
+    def __init__(self, measures: ClientMeasures) -> None:
+        self._measures = measures
+        self._counted = NO_ENTRY_ID
+        self._time = SampledTime()
+
+    def on_pushed(self, last_entry: int) -> None:
+        """An append call that ends with this entry was made."""
+        self._time.begin(last_entry)
+
+    def on_acknowledged(self, last_entry: int) -> None:
+        """Every entry up to ``last_entry`` is acknowledged."""
+        self._measures.added_entries += last_entry - self._counted
+        self._counted = last_entry
+        if (took_s := self._time.end(last_entry)) is not None:
+            self._measures.adds.add(took_s)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bookie_server.client.settings import PROMPT_S
 from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.messages import Status
@@ -34,7 +35,7 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
-from spark_bookkeeper.ledger.measures import AddMeter, Promptness
+from spark_bookkeeper.ledger.measures import AddMeter, SampledTime
 from spark_bookkeeper.ledger.pending_adds import (
     AppendCallback,
     PendingAdds,
@@ -95,7 +96,7 @@ class WriteHandle(AsyncClosing):
         self._explicit_lac = ExplicitLac(cluster, ledger_id, digest, key)
         self._pending = PendingAdds()
         self._meter = AddMeter(cluster.measures)
-        self._promptness = Promptness()
+        self._time_of_runs = SampledTime()
         timeout_ms = cluster.settings.add_quorum_timeout_ms
         expired = AddQuorumTimeoutError(ledger_id, timeout_ms)
         self._deadline = QuorumDeadline(timeout_ms, lambda: self._end(expired))
@@ -280,7 +281,7 @@ class WriteHandle(AsyncClosing):
                 case SendSection():
                     place = effect.position, effect.ensemble_number, effect.run_first_entry
                     done = partial(self._on_answer, *place)
-                    self._promptness.on_sent(effect.section.last_entry)
+                    self._time_of_runs.begin(effect.section.last_entry)
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
@@ -302,8 +303,8 @@ class WriteHandle(AsyncClosing):
         self._deadline.on_acknowledged(last_entry)
         self._meter.on_acknowledged(last_entry)
         state = self._state
-        if (is_prompt := self._promptness.on_acknowledged(last_entry)) is not None:
-            state.note_promptness(is_prompt)
+        if (took_s := self._time_of_runs.end(last_entry)) is not None:
+            state.note_promptness(took_s <= PROMPT_S)
         if self._shortage.is_running and state.shortage is None:
             self._shortage.cancel()
         self._explicit_lac.on_acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)

@@ -24,8 +24,8 @@ from tests.doubles.records import encoded_section
 from tests.simulation.kit.loop import SimLoop
 
 
-class SilentOnce:
-    """A call whose first frame is lost; the others are answered."""
+class Slow:
+    """A call that is answered once it is told to answer."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -33,15 +33,25 @@ class SilentOnce:
 
     async def write(self, frame: bytes) -> None:
         self.frames.append(frame)
-        if len(self.frames) > 1:
-            replies = [part.reply(Status.OK) for part in add_frames.parse_frame(frame)]
-            self._answers.put_nowait(add_frames.encode_write_reply(replies))
 
     async def read(self) -> bytes:
         return await self._answers.get()
 
+    def answer(self, at: int) -> None:
+        replies = [part.reply(Status.OK) for part in add_frames.parse_frame(self.frames[at])]
+        self._answers.put_nowait(add_frames.encode_write_reply(replies))
+
     def cancel(self) -> None:
         """Nothing is held."""
+
+
+class SilentOnce(Slow):
+    """A call whose first frame is lost; the others are answered."""
+
+    async def write(self, frame: bytes) -> None:
+        await super().write(frame)
+        if len(self.frames) > 1:
+            self.answer(-1)
 
 
 class Crowded:
@@ -319,27 +329,6 @@ def test_what_a_stuck_bookie_is_sent_does_not_pile_up() -> None:
         assert statuses == [Status.UNREACHABLE] * 200
 
     on_virtual_time(main)
-
-
-class Slow:
-    """A call that is answered once it is told to answer."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
-
-    async def write(self, frame: bytes) -> None:
-        self.frames.append(frame)
-
-    async def read(self) -> bytes:
-        return await self._answers.get()
-
-    def answer(self, at: int) -> None:
-        replies = [part.reply(Status.OK) for part in add_frames.parse_frame(self.frames[at])]
-        self._answers.put_nowait(add_frames.encode_write_reply(replies))
-
-    def cancel(self) -> None:
-        """Nothing is held."""
 
 
 @pytest.mark.parametrize(

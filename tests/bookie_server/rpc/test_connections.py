@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from bookie_server.serving.rpc.requests import REQUESTS_IN_FLIGHT_MAX
-from bookie_server.wire.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.record import RECORD_OVERHEAD
 from bookie_server.wire.rpc import messages, v2
 from bookie_server.wire.rpc.frames import RPC_FRAME_SIZE_MAX
@@ -30,18 +29,10 @@ from tests.bookie_server.rpc.asking import (
 )
 from tests.bookie_server.wire.rpc.transcripts import exchanges
 from tests.doubles.rpc_peers import ServedRpc, serving_rpc
-from tests.doubles.served_sockets import complaints_of, tasks_of_connections
+from tests.doubles.served_sockets import tasks_of_connections
 from tests.doubles.waits import until
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[ServedRpc]:
-    async with serving_rpc(tmp_path, adds_in_progress_bytes_max=FRAME_SIZE_MAX) as served:
-        yield served
-        await until(lambda: not served.used_bytes)
-    assert complaints_of(caplog) == []
 
 
 @both_versions

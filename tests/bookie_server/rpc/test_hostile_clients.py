@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -29,18 +28,10 @@ from tests.bookie_server.rpc.asking import (
 )
 from tests.doubles.records import records
 from tests.doubles.rpc_peers import ServedRpc, serving_rpc
-from tests.doubles.served_sockets import complaints_of, tasks_of_connections
+from tests.doubles.served_sockets import tasks_of_connections
 from tests.doubles.waits import until
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[ServedRpc]:
-    async with serving_rpc(tmp_path, adds_in_progress_bytes_max=FRAME_SIZE_MAX) as served:
-        yield served
-        await until(lambda: not served.used_bytes)
-    assert complaints_of(caplog) == []
 
 
 async def test_requests_that_are_no_adds_keep_no_bytes_that_nobody_needs(served: ServedRpc) -> None:

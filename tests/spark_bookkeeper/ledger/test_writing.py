@@ -9,7 +9,7 @@ import pytest
 from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.errors import LedgerExistsError, MetadataConflictError, NoSuchLedgerError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
-from spark_bookkeeper.ledger import measures
+from spark_bookkeeper.ledger import write_handle
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import (
     EntryTooLargeError,
@@ -78,7 +78,7 @@ async def test_more_whole_runs_are_sent_where_the_last_one_was_acknowledged_soon
     scene: Scene, monkeypatch: pytest.MonkeyPatch, is_prompt: bool, runs: int
 ) -> None:
     if not is_prompt:
-        monkeypatch.setattr(measures, "PROMPT_S", -1.0)
+        monkeypatch.setattr(write_handle, "PROMPT_S", -1.0)
     await scene.writer.append(b"first")
     scene.cluster.set_faults(drops_writes=True)
     futures = [asyncio.ensure_future(scene.writer.append(bytes(1_000))) for _ in range(10)]
