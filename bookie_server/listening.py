@@ -9,7 +9,7 @@ import grpc.aio
 
 from bookie_server.carrier.sockets import listen
 from bookie_server.settings import BookieSettings
-from bookkeeper_metadata.foundation.listening import port_unavailable
+from bookkeeper_metadata.foundation.listening import authority, port_unavailable
 
 
 def bind(
@@ -23,7 +23,7 @@ def bind(
         PortUnavailableError: it cannot be had.
     """
     try:
-        address = f"{settings.host}:{settings.port}"
+        address = authority(settings.host, settings.port)
         if credentials is not None:
             return int(server.add_secure_port(address, credentials))
         return int(server.add_insecure_port(address))

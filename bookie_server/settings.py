@@ -199,7 +199,7 @@ class LayoutSettings(SpaceSettings):
     """How much is zero-filled ahead at a time. Larger: fewer syncs in the background, each competing longer."""
     write_cache_size_bytes: int = setting(64 * _MIB, minimum=4096)
     """Synced bytes kept in memory before a checkpoint starts. Larger: fewer, larger entry logs, longer replay."""
-    block_size_bytes: int = setting(64 * 1024, minimum=512)
+    block_size_bytes: int = setting(64 * 1024, minimum=512, maximum=4 * _MIB)
     """Unit of index and checksum in an entry log. Larger: smaller index, more read for one small entry."""
 
     @property

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.wire.buffer import Buffer
+from bookkeeper_metadata.foundation.listening import authority
 
 _UNANSWERED_MAX_MS = 30_000
 """Bytes that the peer's kernel does not take for so long break a connection: the peer is gone, or its
@@ -133,7 +134,7 @@ async def connect(host: str, port: int) -> SocketStream:
         try:
             connecting.setblocking(False)
             await loop.sock_connect(connecting, address)
-            return SocketStream(connecting, f"{host}:{port}")
+            return SocketStream(connecting, authority(host, port))
         except OSError as error:
             connecting.close()
             refused = error

@@ -9,6 +9,7 @@ from bookie_server.wire.frame_limits import FrameLimits
 from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET, Endpoint
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles, TlsSettings
 
+_LIMITS = FrameLimits()
 AUTO, RPC_V2, RPC_V3 = "auto", "v2", "v3"
 PROMPT_S = 0.25
 """Bookies that take longer to answer have more to do than they get done: more frames on their way to them would only grow
@@ -34,14 +35,14 @@ class ConnectionSettings(TlsSettings):
     reconnect_timeout_ms: int = 3_000
     """Longest a bookie may be unreachable before its adds fail. A restart takes about a second;
     shorter fails over faster, longer rides out slower restarts."""
-    frame_size_bytes_target: int = 64 * 1024
+    frame_size_bytes_target: int = _LIMITS.size_bytes_target
     """A frame this big is sent although others are unanswered; smaller adds wait for company."""
-    frame_size_bytes_max: int = 1024 * 1024
+    frame_size_bytes_max: int = _LIMITS.size_bytes_max
     """Entries and sections are joined up to this size. A frame costs about the same CPU whatever its size. Smaller:
     less memory. Over gRPC 512 KiB cost less: a bookie takes no message above 576 KiB, and larger frames are cut and joined again."""
-    frames_in_flight_max: int = 3
+    frames_in_flight_max: int = _LIMITS.in_flight_max
     """Unanswered frames per bookie while they could still grow: more would be smaller, and add only latency."""
-    full_frames_in_flight_max: int = 8
+    full_frames_in_flight_max: int = _LIMITS.full_in_flight_max
     """The same where one of the largest size waits, which cannot grow, and the last one was answered within ``PROMPT_S``:
     bookies write and sync several at once. With 3 of 1 MiB they took a third more CPU for each MiB, and did a seventh less of
     them. Counts frames of `frame_size_bytes_max`: of larger ones fewer."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from bookkeeper_metadata.foundation.listening import authority
+
 BOOKIE_ENDPOINT = "bookie"
 """Endpoint id under which a bookie takes adds and reads, whatever the protocol."""
 GRPC = "grpc"
@@ -31,8 +33,8 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """``host:port``."""
-        return f"{self.host}:{self.port}"
+        """``host:port``; an IPv6 address in brackets."""
+        return authority(self.host, self.port)
 
     @property
     def has_tls(self) -> bool:

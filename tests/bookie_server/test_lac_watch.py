@@ -100,3 +100,45 @@ async def test_more_waiters_than_allowed_are_told_to_come_again() -> None:
 
     watch.close()
     assert await asyncio.gather(*waiting) == [True, True]
+
+
+class _Compared(int):
+    """A LAC that counts how often it is compared with another."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        type(self).comparisons += 1
+        return int(self) < other
+
+
+async def test_an_add_looks_at_whom_it_releases_and_not_at_all_who_wait() -> None:
+    known = Known({7: LedgerHandleState(last_add_confirmed=3)})
+    watch = LacWatch(known)
+    far = [await begun(watch, 7, _Compared(1_000 + each)) for each in range(500)]
+    near = [await begun(watch, 7, 3) for _ in range(3)]
+    _Compared.comparisons = 0
+
+    known.ledgers[7].last_add_confirmed = 4
+    for _ in range(100):
+        watch.on_applied([add_of(7)])
+
+    assert await asyncio.gather(*near) == [True] * 3
+    assert _Compared.comparisons < 200
+    assert watch.waiter_count == len(far)
+    watch.close()
+    assert all(await asyncio.gather(*far))
+
+
+async def test_ones_that_give_up_are_not_remembered_while_another_goes_on_waiting() -> None:
+    watch = LacWatch(Known())
+    patient = await begun(watch, 7, -1)
+
+    for _ in range(200):
+        hasty = await begun(watch, 7, -1)
+        hasty.cancel()
+        await asyncio.gather(hasty, return_exceptions=True)
+
+    assert len(watch._waiting[7]._heap) < 50
+    watch.close()
+    assert await patient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -12,6 +13,7 @@ from bookie_server.carrier.sockets import listen
 from bookie_server.listening import bind, listen_at
 from bookie_server.serving.grpc_service import SERVER_OPTIONS
 from bookie_server.settings import BookieSettings
+from bookkeeper_metadata.endpoints import Endpoint
 from bookkeeper_metadata.foundation.listening import PortUnavailableError
 
 HOST = "127.0.0.1"
@@ -77,6 +79,20 @@ def test_all_addresses_are_those_of_both_kinds() -> None:
         port = listener.getsockname()[1]
         for address in (HOST, "::1"):
             socket.create_connection((address, port), timeout=60).close()
+
+
+async def test_grpc_reaches_a_bookie_at_an_ipv6_address(server: grpc.aio.Server) -> None:
+    """``::1:3181`` named the host ``::1:3181`` to gRPC, so that such a bookie could be used over sockets alone."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    port = bind(server, BookieSettings(host="::1", port=0, bookie_id="b"))
+    await server.start()
+
+    endpoint = Endpoint("bookie", "::1", port, "grpc")
+    async with grpc.aio.insecure_channel(endpoint.address) as channel:
+        await asyncio.wait_for(channel.channel_ready(), 60)
 
 
 async def test_a_port_that_has_just_become_free_was_taken(

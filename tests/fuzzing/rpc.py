@@ -9,10 +9,13 @@ from itertools import islice
 
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
+from bookie_server.wire.messages import Status
 from bookie_server.wire.rpc import messages, quick, v2, v3
+from bookie_server.wire.rpc.answer_runs import Answers, answers_at
+from bookie_server.wire.rpc.answers import encode_add_replies
 from bookie_server.wire.rpc.entry_list import EntryListEncoder, parse_entry_list
 from bookie_server.wire.rpc.frames import LENGTH_SIZE, frame_at, is_of_v2
-from bookie_server.wire.rpc.incoming import Incoming, RpcSection
+from bookie_server.wire.rpc.incoming import Incoming, RpcSection, RpcSectionReply
 from bookie_server.wire.rpc.protobuf import fields_of, parse_varint
 from bookie_server.wire.rpc.statuses import RpcStatus
 from tests.fuzzing.decoder import Bound, Decoder
@@ -131,6 +134,36 @@ def _quick_answer(content: bytes) -> quick.QuickAnswer | None:
     return found
 
 
+def _answer_run(content: bytes) -> Answers | None:
+    """What is read as one is what each says by itself."""
+    view = memoryview(content)
+    found = answers_at(view, 0)
+    if found is None:
+        return None
+    at = 0
+    for index in range(found.count):
+        alone = quick.answer_at(view, at)
+        assert alone is not None, f"{index} is no answer"
+        name = (None, alone.number) if found.ledger_id is None else alone[:2]
+        assert name == (found.ledger_id, found.first + index), f"{index} is {name}"
+        assert alone.status is found.status
+        at = alone.end
+    assert at == found.end
+    return found
+
+
+def _answer_runs() -> list[bytes]:
+    """Of both versions, and ones in which an answer is another, or for another add."""
+    found: list[bytes] = []
+    for numbers in ((), tuple(range(1 << 35, (1 << 35) + 40))):
+        for status, count in ((Status.OK, 40), (Status.FENCED, 9), (Status.OK, 5)):
+            ids = range(120, 120 + count)
+            reply = RpcSectionReply(7, ids[0], ids[-1], False, status, ids, numbers[:count])
+            found.append(encode_add_replies([reply]))
+        found.append(found[-1] + found[-2] + found[-3])
+    return found
+
+
 def _requests() -> list[bytes]:
     return [*_of("> ", 2), *_of("> ", 3)]
 
@@ -207,6 +240,12 @@ DECODERS: tuple[Decoder, ...] = (
         decode=_quick_answer,
         seeds=lambda: list(map(_framed, _answers())),
         covers=(f"{_AT}.quick.answer_at",),
+    ),
+    _row(
+        name="rpc-answer-run",
+        decode=_answer_run,
+        seeds=_answer_runs,
+        covers=(f"{_AT}.answer_runs.answers_at",),
     ),
     _row(
         name="rpc-list",

@@ -13,6 +13,7 @@ from bookie_server.wire.rpc import v2
 from bookie_server.wire.rpc.frames import LENGTH_SIZE
 from bookie_server.wire.rpc.limits import is_within_limits
 from bookie_server.wire.rpc.statuses import BY_NUMBER, BY_NUMBER_IN_V2, RpcStatus
+from bookkeeper_metadata.foundation.invariant import invariant
 
 _LENGTH = struct.Struct(">i")
 _IDS = struct.Struct(">qq")
@@ -30,7 +31,7 @@ _V3_ADD = re.compile(
 _V3_ANSWER = re.compile(
     # length, header: version 3, operation 2, number; status; reply: the same status, ledger, entry
     rb".{4}\x0a([\x06-\x1f])\x08\x03\x10\x02\x18(" + _VARINT + rb")\x10(" + _VARINT + rb")"
-    rb"\xaa\x06([\x06-\x1f])\x08\3\x10" + _VARINT + rb"\x18" + _VARINT,
+    rb"\xaa\x06([\x06-\x1f])\x08\3\x10" + _VARINT + rb"\x18(" + _VARINT + rb")",
     re.DOTALL,
 )
 
@@ -107,7 +108,7 @@ def _v3_answer_at(received: memoryview, at: int) -> QuickAnswer | None:
     found = _V3_ANSWER.match(received, at)
     if found is None:
         return None
-    head_size, number, status, reply_size = found.groups()
+    head_size, number, status, reply_size, _ = found.groups()
     end = at + LENGTH_SIZE + _LENGTH.unpack_from(received, at)[0]
     code = _number(status)
     # Each length says the same end.
@@ -119,6 +120,15 @@ def _v3_answer_at(received: memoryview, at: int) -> QuickAnswer | None:
     ):
         return None
     return QuickAnswer(-1, -1, _number(number), BY_NUMBER[code], end)
+
+
+def places_in_v3(received: memoryview, at: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where, in an answer of version 3 that is seen at one look, number and entry begin and end; from its first byte on."""
+    found = _V3_ANSWER.match(received, at)
+    invariant(found is not None, "such an answer is there")
+    assert found is not None
+    (number, number_end), (entry, entry_end) = found.span(2), found.span(5)
+    return (number - at, number_end - at), (entry - at, entry_end - at)
 
 
 def _is_there(begin: int, end: int, received: memoryview, ids: tuple[int, int]) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
+
+import numpy as np
 
 from bookie_server.wire.add_frames import parse_frame
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import MASTER_KEY_SIZE
 from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import EncodedSection, Section
-from bookie_server.wire.record import LENGTH_SIZE
+from bookie_server.wire.record import LENGTH_SIZE, Run
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.protobuf import encode_head, encode_number, encode_varint
 
@@ -24,6 +27,8 @@ PORTION_ENTRIES_MAX = 1_000
 """Entries sent together: a section may have more than a bookie of Apache's takes at a time."""
 _SHARED_FROM = 4_096
 """Bytes of an entry from which it costs more to copy it than to look at it where it is."""
+_FEW = 8
+"""Entries that it takes less to encode one by one than to make a table of."""
 _PRIORITY_HIGH = encode_number(4, messages.PRIORITY_HIGH)
 _RECOVERY = encode_number(100, messages.ADD_FLAG_RECOVERY)
 _LENGTH = struct.Struct(">i")
@@ -59,7 +64,17 @@ def adds_of(section: EncodedSection, version: int) -> EncodedAdds:
 def encode_adds(section: EncodedSection, version: int) -> EncodedAdds:
     """The same, of version 3 with other numbers."""
     (parsed,) = parse_frame(section.data)
-    return _encode_v3(parsed) if version == v3.VERSION else _encode_v2(parsed)
+    run = parsed.run
+    if version == v2.VERSION:
+        return EncodedAdds(_portions(run, _FormOfV2(parsed)), run.entry_ids, range(0))
+    begin = next(_blocks) << _BLOCK_BITS
+    numbers = range(begin, begin + len(run))
+    return EncodedAdds(_portions(run, _FormOfV3(parsed, begin)), run.entry_ids, numbers)
+
+
+def block_of(number: int) -> int:
+    """What the numbers of one section of version 3 have in common, and no other's."""
+    return number >> _BLOCK_BITS
 
 
 def record_of(entry: Buffer) -> bytes:
@@ -67,43 +82,121 @@ def record_of(entry: Buffer) -> bytes:
     return _LENGTH.pack(len(entry)) + entry
 
 
-def _encode_v2(section: Section) -> EncodedAdds:
-    run = section.run
-    flags = v2.FLAG_RECOVERY if section.is_recovery else 0
-    parts: list[Buffer] = []
-    for index in range(len(run)):
-        entry = run.record(index)[LENGTH_SIZE:]
-        size = _FRONT.size - LENGTH_SIZE + len(entry)
-        parts += (_FRONT.pack(size, v2.VERSION, v2.ADD, flags, section.master_key), entry)
-    return EncodedAdds(_portions(parts, 2), run.entry_ids, range(0))
+class _Count(NamedTuple):
+    """A varint that is one more in each frame than in the one before."""
+
+    at: int
+    """Where it begins in what is in front of an entry."""
+    first: int
 
 
-def _encode_v3(section: Section) -> EncodedAdds:
+class _Form(ABC):
+    """How the entries of a section become frames."""
+
+    end = b""
+    """What is behind an entry."""
+
+    @abstractmethod
+    def front(self, index: int, entry_size: int) -> bytes:
+        """What is in front of the entry at this place of the section."""
+
+    def counts(self, index: int, entry_size: int) -> Iterator[_Count]:
+        """In what the front at this place differs from the next ones, entries of the same size."""
+        return iter(())
+
+
+class _FormOfV2(_Form):
+    def __init__(self, section: Section) -> None:
+        self._flags = v2.FLAG_RECOVERY if section.is_recovery else 0
+        self._master_key = section.master_key
+
+    def front(self, index: int, entry_size: int) -> bytes:
+        size = _FRONT.size - LENGTH_SIZE + entry_size
+        return _FRONT.pack(size, v2.VERSION, v2.ADD, self._flags, self._master_key)
+
+
+class _FormOfV3(_Form):
     """The same bytes as :func:`bookie_server.wire.rpc.v3.encode_request` makes, what all have in common made once."""
-    run = section.run
-    begin = next(_blocks) << _BLOCK_BITS
-    numbers = range(begin, begin + len(run))
-    head_front = v3.encode_front_of_head(v3.OPERATION_OF_ADD)
-    # Behind the number, and behind the entry.
-    head_end, add_end = (_PRIORITY_HIGH, _RECOVERY) if section.is_recovery else (b"", b"")
-    add_front = encode_number(1, run.ledger_id) + b"\x10"
-    key = encode_head(3, MASTER_KEY_SIZE) + section.master_key + b"\x22"
-    parts: list[Buffer] = []
-    for index, (number, entry_id) in enumerate(zip(numbers, run.entry_ids, strict=True)):
-        entry = run.record(index)[LENGTH_SIZE:]
-        head = head_front + encode_varint(number) + head_end
-        add = add_front + encode_varint(entry_id) + key + encode_varint(len(entry))
-        add_size = len(add) + len(entry) + len(add_end)
+
+    def __init__(self, section: Section, first_number: int) -> None:
+        self._first_number = first_number
+        self._entry_ids = section.run.entry_ids
+        self._head_front = v3.encode_front_of_head(v3.OPERATION_OF_ADD)
+        self._add_front = encode_number(1, section.ledger_id) + b"\x10"
+        self._key = encode_head(3, MASTER_KEY_SIZE) + section.master_key + b"\x22"
+        # Behind the number, and behind the entry.
+        self._head_end = _PRIORITY_HIGH if section.is_recovery else b""
+        self.end = _RECOVERY if section.is_recovery else b""
+
+    def front(self, index: int, entry_size: int) -> bytes:
+        head = self._head_front + encode_varint(self._first_number + index) + self._head_end
+        add = self._add_front + encode_varint(self._entry_ids[index]) + self._behind_id(entry_size)
+        add_size = len(add) + entry_size + len(self.end)
         front = encode_head(v3.HEADER, len(head)) + head + encode_head(v3.ADD, add_size) + add
-        size = len(front) + len(entry) + len(add_end)
-        parts += (_LENGTH.pack(size) + front, entry, add_end)
-    return EncodedAdds(_portions(parts, 3), run.entry_ids, numbers)
+        return _LENGTH.pack(len(front) + entry_size + len(self.end)) + front
+
+    def counts(self, index: int, entry_size: int) -> Iterator[_Count]:
+        number, entry_id = self._first_number + index, self._entry_ids[index]
+        head_size = len(self._head_front) + len(encode_varint(number)) + len(self._head_end)
+        number_at = _LENGTH.size + len(encode_head(v3.HEADER, head_size)) + len(self._head_front)
+        behind_size = len(encode_varint(entry_id)) + len(self._behind_id(entry_size))
+        yield _Count(number_at, number)
+        yield _Count(len(self.front(index, entry_size)) - behind_size, entry_id)
+
+    def _behind_id(self, entry_size: int) -> bytes:
+        return self._key + encode_varint(entry_size)
 
 
-def _portions(parts: list[Buffer], parts_of_entry: int) -> tuple[Portion, ...]:
-    size = PORTION_ENTRIES_MAX * parts_of_entry
-    cut = [parts[at : at + size] for at in range(0, len(parts), size)]
-    return tuple(Portion(len(each) // parts_of_entry, _gathered(each)) for each in cut)
+def _portions(run: Run, form: _Form) -> tuple[Portion, ...]:
+    begins = range(0, len(run), PORTION_ENTRIES_MAX)
+    ends = (min(begin + PORTION_ENTRIES_MAX, len(run)) for begin in begins)
+    return tuple(
+        Portion(end - begin, _frames(run.slice(begin, end), begin, form))
+        for begin, end in zip(begins, ends, strict=True)
+    )
+
+
+def _frames(part: Run, begin: int, form: _Form) -> tuple[Buffer, ...]:
+    """Of a part of the section that begins with this entry of it."""
+    table = _table(part, begin, form)
+    if table is not None:
+        return (table,)
+    parts: list[Buffer] = []
+    for index in range(len(part)):
+        entry = part.record(index)[LENGTH_SIZE:]
+        parts += (form.front(begin + index, len(entry)), entry, form.end)
+    return _gathered(parts)
+
+
+def _table(part: Run, begin: int, form: _Form) -> memoryview | None:
+    """All frames at once, where they have one size; ``None``: they have not, or each entry is worth a look of its own."""
+    if not isinstance(part.offsets, range) or not isinstance(part.entry_ids, range):
+        return None
+    count, record_size = len(part), part.offsets.step
+    entry_size = record_size - LENGTH_SIZE
+    if count < _FEW or entry_size >= _SHARED_FROM:
+        return None
+    front = form.front(begin, entry_size)
+    if len(form.front(begin + count - 1, entry_size)) != len(front):
+        return None
+    rows = np.empty((count, len(front) + entry_size + len(form.end)), np.uint8)
+    rows[:, : len(front)] = np.frombuffer(front, np.uint8)
+    for at, first in form.counts(begin, entry_size):
+        varints = _varints(first, count)
+        rows[:, at : at + varints.shape[1]] = varints
+    records = np.frombuffer(part.data, np.uint8).reshape(count, record_size)
+    rows[:, len(front) : len(front) + entry_size] = records[:, LENGTH_SIZE:]
+    if form.end:
+        rows[:, -len(form.end) :] = np.frombuffer(form.end, np.uint8)
+    return rows.reshape(-1).data
+
+
+def _varints(first: int, count: int) -> np.ndarray:
+    """Numbers that follow each other, of one size, a row each."""
+    size = len(encode_varint(first))
+    parts = np.arange(first, first + count)[:, np.newaxis] >> 7 * np.arange(size) & 127
+    parts[:, :-1] |= 128
+    return parts.astype(np.uint8)
 
 
 def _gathered(parts: list[Buffer]) -> tuple[Buffer, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
+from bookkeeper_metadata.foundation.listening import authority
 from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsSettings
 from spark_bookkeeper.cli.options import debug_option, uri_option
 
@@ -107,9 +108,8 @@ def admin(uri: str, *, host: str, port: int, insecure: bool, **tls_options: Any)
         tls=tls,
         wants_certificate=wants_certificate,
     )
-    shown_host = f"[{host}]" if ":" in host else host
     click.echo(
-        f"http{'' if tls is None else 's'}://{shown_host}:{server.port}/ shows {uri} ({METADATA_URI_VARIABLE}); Ctrl-C stops it."
+        f"http{'' if tls is None else 's'}://{authority(host, server.port)}/ shows {uri} ({METADATA_URI_VARIABLE}); Ctrl-C stops it."
     )
     # Waiting with a timeout lets signal handlers run on every platform.
     while not ended.wait(1.0):

@@ -18,6 +18,7 @@ from typing import NoReturn
 from weakref import WeakSet
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.secret_file import warn_of_readers
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 
 _LOGGER = logging.getLogger(__name__)
@@ -156,8 +157,10 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 def _load(files: TlsFiles) -> _Loaded:
     # Before OpenSSL opens them, which would wait for a pipe.
     trust = _read(files.trust_path)
-    certificate = _read(files.certificate_path) if files.certificate_path else None
-    key = _read(files.key_path) if files.key_path else certificate
+    key = certificate = None
+    if files.certificate_path:
+        certificate = _read(files.certificate_path, has_key=not files.key_path)
+        key = _read(files.key_path, has_key=True) if files.key_path else certificate
     client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
     servers: dict[bool, ssl.SSLContext] = {}
     if files.certificate_path:
@@ -198,10 +201,12 @@ def _refuse_password() -> NoReturn:
     raise ValueError("the key is encrypted; decrypt it into a file that only this user can read")
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, *, has_key: bool = False) -> bytes:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise TlsFilesError("it is no ordinary file", path)
+        if has_key:
+            warn_of_readers(path)
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:

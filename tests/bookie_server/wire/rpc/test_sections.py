@@ -10,6 +10,7 @@ from bookie_server.wire.add_frames import parse_frame
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
 from bookie_server.wire.record import LENGTH_SIZE
 from bookie_server.wire.rpc import messages, v2, v3
+from bookie_server.wire.rpc.answer_runs import Answers, answers_at
 from bookie_server.wire.rpc.answers import answer_to_add, encode_add_replies
 from bookie_server.wire.rpc.frames import frame_at
 from bookie_server.wire.rpc.incoming import RpcSectionReply
@@ -22,6 +23,10 @@ SECTIONS = {
     "small": encoded_section([b"x" * size for size in range(60)], 100),
     "large": encoded_section([bytes(70_000), b"", bytes(5_000)], 127, ledger_id=2**40),
     "of recovery": encode_copy(7, records([b"again"], 3)),
+    "alike": encoded_section([bytes([at]) * 100 for at in range(50)], 2**21),
+    "alike, and ids become longer": encoded_section([bytes([at]) for at in range(50)], 100),
+    "alike, in portions": encoded_section([at.to_bytes(4) for at in range(2_500)], 2**14),
+    "alike, of recovery": encode_copy(7, records([b"x" * 9] * 20, 5)),
 }
 
 
@@ -110,3 +115,86 @@ def test_what_is_no_answer_to_an_add_is_left_to_the_parsers() -> None:
     )
     for parts in others:
         assert answer_at(memoryview(b"".join(map(bytes, parts))), 0) is None
+
+
+def all_answers(encoded: memoryview) -> list[Answers]:
+    found: list[Answers] = []
+    at = 0
+    while (answers := answers_at(encoded, at)) is not None:
+        found.append(answers)
+        at = answers.end
+    assert at == len(encoded)
+    return found
+
+
+def answer_to(
+    entry_ids: range, status: Status, numbers: tuple[int, ...] = (), ledger_id: int = 7
+) -> RpcSectionReply:
+    ids = ledger_id, entry_ids[0], entry_ids[-1], False, status
+    return RpcSectionReply(*ids, entry_ids, numbers)
+
+
+@pytest.mark.parametrize("is_v3", [False, True])
+def test_answers_that_are_alike_are_read_as_one(is_v3: bool) -> None:
+    """Where status, ledger or order change, or an id becomes longer, others begin."""
+    begin = 1 << 35
+    pieces = (
+        (range(128, 2_000), Status.OK, begin, 7),
+        (range(2_000, 2_010), Status.FENCED, begin + 5_000, 7),
+        (range(2_010, 2_012), Status.OK, begin + 5_010, 7),
+        (range(0, 60), Status.OK, begin + 5_012 if is_v3 else 0, 8),
+        (range(500, 560), Status.OK, begin + 9_000, 8),
+    )
+    sent = [
+        answer_to(ids, status, tuple(range(first, first + len(ids))) if is_v3 else (), ledger_id)
+        for ids, status, first, ledger_id in pieces
+    ]
+
+    found = all_answers(memoryview(encode_add_replies(sent)))
+
+    alike = [answers for answers in found if answers.count > 1]
+    assert [answers.count for answers in alike] == [1_872, 10, 60, 60]
+    assert len(found) == len(alike) + 2, "two are read one by one"
+    ids = [first if is_v3 else entry_ids[0] for entry_ids, _, first, _ in pieces]
+    assert [answers.first for answers in alike] == [ids[0], ids[1], ids[3], ids[4]]
+    assert [answers.status for answers in alike[:2]] == [RpcStatus.EOK, RpcStatus.EFENCED]
+    ledgers = [None] * 4 if is_v3 else [7, 7, 8, 8]
+    assert [answers.ledger_id for answers in alike] == ledgers
+
+
+def test_a_run_of_answers_ends_at_the_largest_id() -> None:
+    """Beyond it numpy would go on in floats, where neighbours are equal."""
+    top = 2**63 - 1
+    sent = [answer_to(range(top - 9, top + 1), Status.OK)]
+    found = all_answers(memoryview(encode_add_replies(sent)))
+    assert [answers.first for answers in found] == list(range(top - 9, top + 1))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_read_as_one_or_one_by_one_answers_are_the_same(seed: int) -> None:
+    """Also with a bit that is another one, anywhere."""
+    random = Random(seed)
+    sent: list[SectionReply] = []
+    next_id, number = random.choice((0, 100, 16_380)), 1 << 35
+    for _ in range(6):
+        count = random.choice((1, 2, 5, 40))
+        ids = range(next_id, next_id + count)
+        numbers = tuple(range(number, number + count)) if seed % 2 else ()
+        sent.append(answer_to(ids, random.choice((Status.OK, Status.OK, Status.BUSY)), numbers))
+        next_id += count + random.choice((0, 0, 1))
+        number += count + random.choice((0, 0, 1 << 15))
+    encoded = bytearray(encode_add_replies(sent))
+    if seed > 9:
+        encoded[random.randrange(len(encoded))] ^= 1 << random.randrange(8)
+
+    at, view = 0, memoryview(encoded)
+    while (answers := answers_at(view, at)) is not None:
+        for index in range(answers.count):
+            alone = answer_at(view, at)
+            assert alone is not None
+            name = (None, alone.number) if answers.ledger_id is None else alone[:2]
+            assert name == (answers.ledger_id, answers.first + index)
+            assert alone.status is answers.status
+            at = alone.end
+        assert at == answers.end
+    assert answer_at(view, at) is None
