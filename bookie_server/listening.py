@@ -9,7 +9,8 @@ import grpc.aio
 
 from bookie_server.carrier.sockets import listen
 from bookie_server.settings import BookieSettings
-from bookkeeper_metadata.foundation.listening import authority, port_unavailable
+from bookkeeper_metadata.endpoints import authority
+from bookkeeper_metadata.foundation.listening import port_unavailable
 
 
 def bind(

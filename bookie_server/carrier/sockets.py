@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from bookie_server.carrier.byte_stream import ByteStream
 from bookie_server.wire.buffer import Buffer
-from bookkeeper_metadata.foundation.listening import authority
+from bookkeeper_metadata.endpoints import authority
 
 _UNANSWERED_MAX_MS = 30_000
 """Bytes that the peer's kernel does not take for so long break a connection: the peer is gone, or its

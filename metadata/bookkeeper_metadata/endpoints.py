@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bookkeeper_metadata.foundation.listening import authority
-
 BOOKIE_ENDPOINT = "bookie"
 """Endpoint id under which a bookie takes adds and reads, whatever the protocol."""
 GRPC = "grpc"
@@ -18,6 +16,11 @@ HTTP_ENDPOINT = "httpserver"
 HTTP = "http"
 TLS = "tls"
 """Extension of an endpoint that speaks TLS: of Apache's protocol behind a START_TLS, of the others from the first byte."""
+
+
+def authority(host: str, port: int) -> str:
+    """``host:port``, as URIs and gRPC have it: an IPv6 address in brackets, or its last part would be taken for the port."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def _answer_run(content: bytes) -> Answers | None:
     if found is None:
         return None
     at = 0
-    for index in range(found.count):
+    for index in range(found.entries):
         alone = quick.answer_at(view, at)
         assert alone is not None, f"{index} is no answer"
         name = (None, alone.number) if found.ledger_id is None else alone[:2]

@@ -105,7 +105,7 @@ class RpcAdds(MessageStream):
         done: list[SectionReply] = []
         while (answers := answers_at(view, at) or _parsed_answer_at(view, at)) is not None:
             at = answers.end
-            self._in_flight -= answers.count
+            self._in_flight -= answers.entries
             for sent in self._sections.take(answers):
                 del self._sent_s[sent]
                 done.append(sent.reply())

@@ -105,7 +105,7 @@ class SentSections(ABC):
             MalformedFrameError: nobody asked for one of them.
         """
         done: list[SentSection] = []
-        first, left = answers.first, answers.count
+        first, left = answers.first, answers.entries
         while left:
             sent, taken = self._take(answers.ledger_id, first, left, answers.status)
             if not sent.missing:

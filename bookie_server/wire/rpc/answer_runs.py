@@ -30,7 +30,8 @@ class Answers(NamedTuple):
     """``None``: the numbers of version 3 say whose they are."""
     first: int
     """The first entry's id; of version 3 its number."""
-    count: int
+    entries: int
+    """How many."""
     status: RpcStatus
     end: int
     """Where the last of them ends in what was received."""
@@ -52,7 +53,8 @@ class _Layout(NamedTuple):
         if not self.is_varint:
             return np.ascontiguousarray(found).view(">i8")[:, 0]
         shifts = 7 * np.arange(self.end - self.begin)
-        return ((found & 0x7F).astype(np.int64) << shifts).sum(axis=1)
+        values: np.ndarray = ((found & 0x7F).astype(np.int64) << shifts).sum(axis=1)
+        return values
 
 
 def answers_at(received: memoryview, at: int) -> Answers | None:

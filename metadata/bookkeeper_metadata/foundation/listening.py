@@ -1,4 +1,4 @@
-"""How a port's address is written; why one cannot be had, by which setting it was chosen, and what to do."""
+"""Why a port cannot be had, by which setting it was chosen, and what to do."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ class PortUnavailableError(BookKeeperError):
     address: str
     setting: str
     message = "cannot listen: {detail}. address={address} setting={setting}"
-
-
-def authority(host: str, port: int) -> str:
-    """``host:port``, as URIs and gRPC have it: an IPv6 address in brackets, or its last part would be taken for the port."""
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def port_unavailable(
@@ -47,7 +42,7 @@ def port_unavailable(
         else:
             reason += ";"
         detail = f"{reason} choose another port with {_flag(setting)}{remark}"
-    return PortUnavailableError(detail, authority(host, port), setting)
+    return PortUnavailableError(detail, f"{host}:{port}", setting)
 
 
 def _flag(setting: str) -> str:

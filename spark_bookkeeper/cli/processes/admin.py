@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bookkeeper_metadata.endpoints import authority
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
-from bookkeeper_metadata.foundation.listening import authority
 from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsSettings
 from spark_bookkeeper.cli.options import debug_option, uri_option
 

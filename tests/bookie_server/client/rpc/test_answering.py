@@ -101,7 +101,9 @@ def test_many_answers_at_once_mean_what_each_of_them_means(seed: int) -> None:
         run = [to_come.pop(0)]
         while to_come and to_come[0] == run[-1] + 1 and random.random() < 0.9:
             run.append(to_come.pop(0))
-        status = random.choice([RpcStatus.EOK] * 6 + [RpcStatus.EFENCED, RpcStatus.ETOOMANYREQUESTS])
+        status = random.choice(
+            [RpcStatus.EOK] * 6 + [RpcStatus.EFENCED, RpcStatus.ETOOMANYREQUESTS]
+        )
         for entry_id in run:
             if (done := model.answer(entry_id, status)) is not None:
                 wanted.append((done.section, meaning(done.status)))

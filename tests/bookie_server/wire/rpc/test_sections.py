@@ -142,7 +142,7 @@ def test_answers_that_are_alike_are_read_as_one(is_v3: bool) -> None:
         (range(128, 2_000), Status.OK, begin, 7),
         (range(2_000, 2_010), Status.FENCED, begin + 5_000, 7),
         (range(2_010, 2_012), Status.OK, begin + 5_010, 7),
-        (range(0, 60), Status.OK, begin + 5_012 if is_v3 else 0, 8),
+        (range(60), Status.OK, begin + 5_012 if is_v3 else 0, 8),
         (range(500, 560), Status.OK, begin + 9_000, 8),
     )
     sent = [
@@ -152,8 +152,8 @@ def test_answers_that_are_alike_are_read_as_one(is_v3: bool) -> None:
 
     found = all_answers(memoryview(encode_add_replies(sent)))
 
-    alike = [answers for answers in found if answers.count > 1]
-    assert [answers.count for answers in alike] == [1_872, 10, 60, 60]
+    alike = [answers for answers in found if answers.entries > 1]
+    assert [answers.entries for answers in alike] == [1_872, 10, 60, 60]
     assert len(found) == len(alike) + 2, "two are read one by one"
     ids = [first if is_v3 else entry_ids[0] for entry_ids, _, first, _ in pieces]
     assert [answers.first for answers in alike] == [ids[0], ids[1], ids[3], ids[4]]
@@ -189,7 +189,7 @@ def test_read_as_one_or_one_by_one_answers_are_the_same(seed: int) -> None:
 
     at, view = 0, memoryview(encoded)
     while (answers := answers_at(view, at)) is not None:
-        for index in range(answers.count):
+        for index in range(answers.entries):
             alone = answer_at(view, at)
             assert alone is not None
             name = (None, alone.number) if answers.ledger_id is None else alone[:2]
