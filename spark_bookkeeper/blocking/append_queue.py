@@ -44,7 +44,9 @@ class AppendQueue(Generic[R]):
         self._closed_error = closed_error
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
-        self._queue: list[tuple[bytes, AddFuture[R]]] = []
+        # Two lists, since a pair for each append would be one more object for the garbage collector to look at.
+        self._payloads: list[bytes] = []
+        self._futures: list[AddFuture[R]] = []
         self._is_drain_due = False
         self._held_bytes = 0
         self._is_closed = False
@@ -74,7 +76,8 @@ class AppendQueue(Generic[R]):
             if self._is_closed or self._held_bytes >= self._bytes_max:
                 self._wait_for_room()
             self._held_bytes += len(payload)
-            self._queue.append((payload, future))
+            self._payloads.append(payload)
+            self._futures.append(future)
             if self._is_drain_due:
                 return future
             self._is_drain_due = True
@@ -109,18 +112,18 @@ class AppendQueue(Generic[R]):
     def drain(self) -> None:
         """On the loop: push everything that is queued, at once."""
         with self._lock:
-            batch, self._queue = self._queue, []
+            payloads, self._payloads = self._payloads, []
+            futures, self._futures = self._futures, []
             # In one step with taking the list: whoever appends after this wakes the loop again.
             self._is_drain_due = False
-        if not batch:
+        if not payloads:
             return
-        payloads = [payload for payload, _ in batch]
         try:
-            self._push(payloads, [future for _, future in batch])
+            self._push(payloads, futures)
         except BookKeeperError as error:
             # The writer never had them, so it will not release them.
             self.release(sum(map(len, payloads)))
-            for _, future in batch:
+            for future in futures:
                 future.complete(None, error)
             self.waiters.wake()
 
