@@ -55,7 +55,7 @@ class Auditor:
         self._measures = measures or ReplicationMeasures()
         self._cookies = CookieStore(cluster.store, cluster.root)
         self._walk = LedgerWalk(cluster, marks, clock_ms)
-        checks = CopyChecks(cluster)
+        self._copies = checks = CopyChecks(cluster)
         self._checks: dict[PeriodicCheck, tuple[int, Look]] = {
             PeriodicCheck.REPLICAS: (settings.replicas_check_interval_ms, checks.by_lists),
             PeriodicCheck.ALL_LEDGERS: (settings.ledgers_check_interval_ms, checks.by_ends),
@@ -135,13 +135,26 @@ class Auditor:
             try:
                 for check, (interval_ms, look) in self._checks.items():
                     if await self._is_due(check, interval_ms) and await self._marks.is_enabled():
-                        await self._cluster.ledgers.sync()
-                        marked = await self._mark_lacking(look, self._measures.checks)
-                        await self._marks.note_check(check, self._clock_ms())
-                        _LOGGER.info("copies checked. by=%s marked=%d", check.name.lower(), marked)
+                        await self._check(check, look)
             except BookKeeperError as error:
                 _LOGGER.warning("copies are not checked now. detail=%s", error)
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _check(self, check: PeriodicCheck, look: Look) -> None:
+        await self._cluster.ledgers.sync()
+        self._copies.begin()
+        marked = await self._mark_lacking(look, self._measures.checks)
+        by, silent = check.name.lower(), sorted(self._copies.silent)
+        if silent and not self._copies.heard:
+            # As without a certificate that they take: the check is not made, and is due still.
+            _LOGGER.warning(
+                "copies are not checked now, no bookie answers. by=%s asked=%s", by, silent
+            )
+            return
+        await self._marks.note_check(check, self._clock_ms())
+        _LOGGER.info("copies checked. by=%s marked=%d", by, marked)
+        if silent:
+            _LOGGER.warning("of some bookies no copies were checked. by=%s silent=%s", by, silent)
 
     async def _mark_lacking(self, look: Look, took: Durations) -> int:
         loop = asyncio.get_running_loop()

@@ -44,6 +44,7 @@ _BATCH = 1_000
 """Ledgers that are listed ahead of what is looked at."""
 _HAS_NONE = frozenset({Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN})
 """Of a read: the bookie is there, and returns no such entry."""
+_NOTHING_SAID = frozenset({Status.UNREACHABLE, Status.UNAUTHORIZED})
 
 Look = Callable[[int, LedgerMetadata], Awaitable[Collection[str]]]
 
@@ -161,12 +162,26 @@ class CopyChecks:
     def __init__(self, cluster: LedgerContext) -> None:
         self._cluster = cluster
         self._known = Recent(self._list_known_ids, _RECENT_S)
+        self.heard: set[str] = set()
+        """The bookies that have said anything since :meth:`begin`."""
+        self._asked: set[str] = set()
+
+    def begin(self) -> None:
+        """Forget who answered and who did not."""
+        self.heard.clear()
+        self._asked.clear()
+
+    @property
+    def silent(self) -> set[str]:
+        """The bookies that were asked, and have not said anything."""
+        return self._asked - self.heard
 
     async def by_lists(self, ledger_id: int, metadata: LedgerMetadata) -> set[str]:
         """The bookies that do not list an entry they should hold."""
 
         async def lacks(bookie_id: str, shares: Sequence[Share]) -> bool:
             listed = await self._cluster.client(bookie_id).list_entries(ledger_id)
+            self._note(bookie_id, listed.status)
             return listed.status in SAYS_WHAT_IS_WANTED and any(
                 share.lacks(listed.held) for share in shares
             )
@@ -202,6 +217,12 @@ class CopyChecks:
         found = zip(by_bookie, answers, strict=True)
         return gone.union(bookie_id for bookie_id, is_lacking in found if is_lacking)
 
+    def _note(self, bookie_id: str, *statuses: Status) -> None:
+        """Whoever refuses to be asked tells no more than one who is not there."""
+        self._asked.add(bookie_id)
+        if not _NOTHING_SAID.issuperset(statuses) or not statuses:
+            self.heard.add(bookie_id)
+
     async def _list_known_ids(self) -> set[str]:
         # Registrations last: a bookie is registered behind its cookie.
         cookies = await CookieStore(self._cluster.store, self._cluster.root).bookie_ids()
@@ -210,6 +231,7 @@ class CopyChecks:
     async def _lacks(self, bookie_id: str, ledger_id: int, entry_id: int, digest: Digest) -> bool:
         request = ReadRequest(ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id)
         reply = await self._cluster.client(bookie_id).read(request)
+        self._note(bookie_id, *(part.status for part in reply.missing if not reply.runs))
         good, bad = verified_runs(reply, request, digest)
         if bad:
             # It will not take another one in its place, which it takes for a second content.

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from bookkeeper_metadata.election import AuditorElection
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.underreplication import Underreplication
@@ -43,8 +44,10 @@ async def running(*auditors: Auditor) -> AsyncIterator[None]:
         yield
         assert not any(task.done() for task in tasks)
     finally:
-        for task in tasks:
-            task.cancel()
+        await end_tasks(tasks)
+        # With its session goes its vote: another one may be elected.
+        for auditor in auditors:
+            await auditor._cluster.store.close()
 
 
 async def until_marked(scene: Scene, *ledger_ids: int) -> None:

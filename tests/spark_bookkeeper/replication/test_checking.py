@@ -13,7 +13,7 @@ from bookkeeper_metadata.paths import LedgerLayout, Paths, PeriodicCheck
 from bookkeeper_metadata.store.operations import Node
 from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, find_ledgers_of
 from tests.doubles.cluster import ROOT
-from tests.doubles.waits import until_read
+from tests.doubles.waits import until, until_read
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
 from tests.spark_bookkeeper.replication.test_auditor import auditor_of, running, until_marked
 from tests.spark_bookkeeper.replication.test_limbo_ends import SIZE, rot
@@ -116,9 +116,32 @@ async def test_an_auditor_finds_it_at_first_and_then_no_sooner_than_is_set(scene
     assert await worker_of(scene).look() == 1
     await assert_whole(scene)
     await leave_another(scene)
-    async with running(auditor_of(scene.cluster, "b")):
+    second = auditor_of(scene.cluster, "b")
+    async with running(second):
+        await until(lambda: second._measures.is_auditor)
         await asyncio.sleep(0.1)
         assert await marked(scene) == []
+
+
+async def test_a_check_that_no_bookie_answers_is_not_made(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As without a certificate: it was noted as made, so that the next one came a day later, and a week later."""
+    await leave_out(scene, 1)
+    done = marks_of(scene).last_check_ms
+    for bookie_id in scene.ensemble:
+        scene.cluster.set_faults(bookie_id, is_dead=True)
+
+    async with running(auditor_of(scene.cluster)):
+        await until(lambda: "no bookie answers. by=all_ledgers" in caplog.text)
+    assert await done(PeriodicCheck.REPLICAS) is await done(PeriodicCheck.ALL_LEDGERS) is None
+
+    for bookie_id in scene.ensemble[1:]:
+        scene.cluster.set_faults(bookie_id, is_dead=False)
+    async with running(auditor_of(scene.cluster, "b")):
+        await until_marked(scene, scene.ledger_id)
+        await until_read(lambda: done(PeriodicCheck.ALL_LEDGERS), lambda ms: ms == 7)
+    assert f"by=replicas silent=['{scene.ensemble[0]}']" in caplog.text
 
 
 async def leave_another(scene: Scene) -> None:
