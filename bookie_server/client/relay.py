@@ -229,7 +229,8 @@ async def _start() -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, as
                 *(sys.executable, "-m", "bookie_server.client.relay", str(theirs.fileno())),
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                # And none that is only in the current folder.
+                env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
             )
         return process, *await asyncio.open_connection(sock=ours)
     except BaseException:

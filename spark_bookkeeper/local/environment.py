@@ -18,9 +18,11 @@ is installed."""
 
 
 def package_environment() -> dict[str, str]:
-    """Our own environment, with this very installation's packages found first."""
+    """Our own environment, with this very installation's packages found first, and none of the current folder's: where
+    anybody may write, as in ``/tmp``, anybody could put a package there."""
     path = os.pathsep.join(part for part in (*_ROOTS, os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    own = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **own}
 
 
 def child_environment() -> dict[str, str]:

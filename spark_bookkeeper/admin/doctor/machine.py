@@ -57,6 +57,8 @@ def _workers_python() -> Finding:
             text=True,
             timeout=_ASK_TIMEOUT_S,
             check=False,
+            # What stands in the current folder is none of what Spark's workers have.
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return problem("spark's python", f"{python} does not run: {error}", advice)
