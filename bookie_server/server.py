@@ -45,7 +45,7 @@ from bookie_server.upkeep import Upkeep, upkeep_of
 from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import instance_id, read_layout
-from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, BookieServiceInfo, Endpoint
+from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, TLS, BookieServiceInfo, Endpoint
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -235,7 +235,9 @@ def _observer(settings: BookieSettings) -> Observer | None:
 def _http_endpoints(settings: BookieSettings) -> tuple[Endpoint, ...]:
     if not settings.http_port:
         return ()
-    return (Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP),)
+    extensions = (TLS,) if settings.tls_of_http is not None else ()
+    where = HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP
+    return (Endpoint(*where, extensions=extensions),)
 
 
 async def _until_first(*ends: asyncio.Future[Any]) -> None:

@@ -46,7 +46,7 @@ class BookieStatus:
     readonly_by: str = ""
     """Why it takes no new entries: ``hand`` where an operator wants it so, else ``disk``."""
     http_address: str = ""
-    """``host:port`` where it shows metrics and health; empty where it has no such port, or is away."""
+    """``http://host:port``, or ``https://``, where it shows metrics and health; empty where it has no such port, or is away."""
 
 
 class LedgerClient:
@@ -298,7 +298,7 @@ class LedgerClient:
                 if not writable:
                     by = "hand" if await wishes.is_made(bookie_id) else "disk"
                 address = _address(self.cluster.connections.endpoint_of(info))
-                http = _address(info.endpoint(HTTP, HTTP_ENDPOINT))
+                http = _http_address(info.endpoint(HTTP, HTTP_ENDPOINT))
                 found.append(
                     BookieStatus(bookie_id, address, writable, readonly_by=by, http_address=http)
                 )
@@ -311,6 +311,12 @@ class LedgerClient:
     async def _sync(self) -> None:
         """Make later reads of this session see all that was changed before this call, in any."""
         await self.cluster.store.sync(self.cluster.root)
+
+
+def _http_address(endpoint: Endpoint | None) -> str:
+    if endpoint is None:
+        return ""
+    return f"{'https' if endpoint.has_tls else 'http'}://{endpoint.address}"
 
 
 def _address(endpoint: Endpoint | None) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES
+from spark_bookkeeper.local.bookie import http_address_of
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.guard import Guard
-from spark_bookkeeper.local.ports import LOOPBACK
 from spark_bookkeeper.local.process import LocalProcess
 
 STOP_TIMEOUT_S = 15.0
@@ -39,7 +39,7 @@ class LocalAutoRecovery(LocalProcess):
         self._http_port = http_port
         self._lost_bookie_delay_ms = lost_bookie_delay_ms
         self._shared = {name: settings[name] for name in TLS_VARIABLES if name in settings}
-        self.http_address = f"http://{LOOPBACK}:{http_port}"
+        self.http_address = http_address_of(self._shared, http_port)
         """Where it shows metrics and health."""
 
     def start(self) -> None:

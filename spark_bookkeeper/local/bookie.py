@@ -49,7 +49,7 @@ class LocalBookie(LocalProcess):
         settings: Mapping[str, Any],
     ) -> None:
         self.port = port
-        self.http_address = f"http://{LOOPBACK}:{http_port}"
+        self.http_address = http_address_of(settings, http_port)
         """Where it shows metrics and health; another one whenever the cluster is started."""
         self._http_port = http_port
         self.socket_port = socket_port
@@ -131,6 +131,12 @@ class LocalBookie(LocalProcess):
         }
         # JSON's strings, numbers, booleans and lists of strings are TOML's too.
         return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+
+
+def http_address_of(settings: Mapping[str, Any], port: int) -> str:
+    """Where a local process with these settings shows metrics and health."""
+    scheme = "https" if settings.get("tls_certificate_path") else "http"
+    return f"{scheme}://{LOOPBACK}:{port}"
 
 
 class SpawnedBookie(Protocol):

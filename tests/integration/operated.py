@@ -24,7 +24,7 @@ def facts_of(bookie: LocalBookie) -> dict[str, object]:
     """The variables of the runbooks that are about a bookie."""
     return {
         "BOOKIE": bookie.bookie_id,
-        "HTTP": bookie.http_address.removeprefix("http://"),
+        "HTTP": bookie.http_address,
         "PID": bookie.pid,
         "CONFIG": bookie.directory / "bookie.toml",
         "BOOKIE_LOG": bookie.log_path,

@@ -57,7 +57,7 @@ def test_a_full_disk_is_freed_of_rows_that_nobody_needs(tiny_disk: Path, tmp_pat
             "A disk is full",
             cluster.metadata_service_uri,
             tmp_path,
-            HTTP=bookie.http,
+            HTTP=f"http://{bookie.http}",
             LOG="orders",
             KEEP="1m",
         ) as walk,
@@ -128,7 +128,7 @@ def test_writers_leave_a_slow_bookie_and_come_back_when_it_is_fast_again(tmp_pat
             cluster.metadata_service_uri,
             tmp_path,
             BOOKIE=slow.bookie_id,
-            HTTP=slow.http,
+            HTTP=f"http://{slow.http}",
         ) as walk,
     ):
         uri = cluster.metadata_service_uri

@@ -6,11 +6,13 @@ few megabytes, and nobody is asked anew who has not answered yet.
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Sequence
-from typing import Any
+from contextlib import closing
+from http.client import HTTPConnection, HTTPSConnection
+from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,15 +23,6 @@ _VALUE_MAX = 2.0**63
 _COUNTERS = {"bookie_WRITE_BYTES": "written_bytes", "bookie_READ_BYTES": "read_bytes"}
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """A bookie sends nobody elsewhere."""
-
-
-# Straight to the bookie: a proxy of the environment is meant for something else.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
-
-
 class ByteCounters:
     """Of the bookies of one cluster; may be asked by several threads."""
 
@@ -38,10 +31,15 @@ class ByteCounters:
         self._asking: dict[str, threading.Thread] = {}
         self._answers: dict[str, dict[str, int | None]] = {}
 
-    def ask(self, addresses: Sequence[str]) -> list[dict[str, int | None]]:
-        """``written_bytes`` and ``read_bytes`` by bookie; ``None`` where one shows no metrics, or says nothing in time."""
+    def ask(
+        self, addresses: Sequence[str], tls: ssl.SSLContext | None = None
+    ) -> list[dict[str, int | None]]:
+        """``written_bytes`` and ``read_bytes`` by bookie; ``None`` where one shows no metrics, or says nothing in time.
+
+        ``tls`` is what bookies at ``https://`` are asked with.
+        """
         until_s = time.monotonic() + _ANSWER_S
-        threads = [self._begin(each) for each in dict.fromkeys(addresses) if each]
+        threads = [self._begin(each, tls) for each in dict.fromkeys(addresses) if each]
         for thread in threads:
             thread.join(max(until_s - time.monotonic(), 0))
         with self._mutex:
@@ -51,19 +49,19 @@ class ByteCounters:
                 for each in addresses
             ]
 
-    def _begin(self, address: str) -> threading.Thread:
+    def _begin(self, address: str, tls: ssl.SSLContext | None) -> threading.Thread:
         with self._mutex:
             thread = self._asking.get(address)
             if thread is None:
-                thread = threading.Thread(target=self._ask, args=(address,), daemon=True)
+                thread = threading.Thread(target=self._ask, args=(address, tls), daemon=True)
                 self._asking[address] = thread
                 thread.start()
             return thread
 
-    def _ask(self, address: str) -> None:
+    def _ask(self, address: str, tls: ssl.SSLContext | None) -> None:
         found = _nothing()
         try:
-            found = _read(address)
+            found = _read(address, tls)
         except Exception:  # noqa: BLE001 - whatever speaks there, it is no bookie's metrics
             found = _nothing()
         finally:
@@ -72,10 +70,21 @@ class ByteCounters:
                 del self._asking[address]
 
 
-def _read(address: str) -> dict[str, int | None]:
+def _read(address: str, tls: ssl.SSLContext | None) -> dict[str, int | None]:
     found = _nothing()
-    with _OPENER.open(f"http://{address}/metrics", timeout=_ANSWER_S) as answer:
-        text = answer.read(_BODY_BYTES_MAX).decode()
+    where = urlsplit(address)
+    # Straight to the bookie, whatever proxy the environment names, and nowhere else, whatever it answers. Of what
+    # stands in the metadata host and port count alone.
+    connection: HTTPConnection
+    if where.scheme == "https":
+        connection = HTTPSConnection(
+            where.hostname or "", where.port, timeout=_ANSWER_S, context=tls
+        )
+    else:
+        connection = HTTPConnection(where.hostname or "", where.port, timeout=_ANSWER_S)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read(_BODY_BYTES_MAX).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name in _COUNTERS and 0 <= sample.value < _VALUE_MAX:

@@ -26,6 +26,7 @@ from bookkeeper_metadata.foundation.http_server import (
     recent_route,
     registry_of_process,
 )
+from bookkeeper_metadata.foundation.tls.contexts import tls_of
 from bookkeeper_metadata.version import __version__
 from spark_bookkeeper.admin.bookies import describe_bookies
 from spark_bookkeeper.admin.ledgers import describe_ledger, newest_ledgers
@@ -110,7 +111,9 @@ def _cluster(session: Session) -> dict[str, Any]:
 
 def _bookies(counters: ByteCounters, session: Session) -> dict[str, Any]:
     bookies = session.run(describe_bookies(session.ledgers))
-    so_far = counters.ask([each["http_address"] for each in bookies])
+    tls = tls_of(session.ledgers.cluster.settings.connection.tls_files)
+    context = None if tls is None else tls.client_context()
+    so_far = counters.ask([each["http_address"] for each in bookies], context)
     shown = [{**each, **found} for each, found in zip(bookies, so_far, strict=True)]
     return {"now_ms": session.clock_ms(), "bookies": shown}
 
