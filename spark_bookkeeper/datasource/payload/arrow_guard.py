@@ -7,7 +7,9 @@ elements of lists and maps are counted too, each as a byte at least. Whatever wa
 in full (1 ms per 24,000 ``lineitem`` rows). A crash of a Spark worker by a ledger's content is a defect
 here. Never allocates by a number it read.
 
-Source: Arrow ``Message.fbs``; a compressed buffer starts with its uncompressed length, int64
+Messages of Arrow before 1.0 are refused: those may be compressed without saying so where it is looked for here.
+
+Source: Arrow ``Message.fbs``, ``Schema.fbs`` and ``reader.cc`` (``GetCompressionExperimental``); a compressed buffer starts with its uncompressed length, int64
 little-endian, -1 for "stored as is".
 """
 
@@ -27,7 +29,10 @@ ROWS_MAX = 1 << 21
 """Rows one message may have; the writer stays below half of it."""
 
 _RECORD_BATCH = 3
-_INT32, _UINT16, _INT64 = struct.Struct("<i"), struct.Struct("<H"), struct.Struct("<q")
+_VERSION = 4
+"""``MetadataVersion.V5``, that of every Arrow since 1.0."""
+_INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
+_INT16, _UINT16 = struct.Struct("<h"), struct.Struct("<H")
 
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -125,9 +130,13 @@ class _RecordBatch:
 
 
 def _record_batch(metadata: memoryview) -> _RecordBatch:
-    # Fields by their numbers in Message.fbs. Of Message: 1 the header's type, 2 the header. Of
-    # RecordBatch: 0 length, 1 nodes, 2 buffers, 3 compression.
+    # Fields by their numbers in Message.fbs. Of Message: 0 version, 1 the header's type, 2 the header.
+    # Of RecordBatch: 0 length, 1 nodes, 2 buffers, 3 compression.
     root = _INT32.unpack_from(metadata, 0)[0]
+    version_at = _field(metadata, root, 0)
+    version = _INT16.unpack_from(metadata, version_at)[0] if version_at else 0
+    if version != _VERSION:
+        raise UnsafeMessageError(f"version {version} of Arrow's messages, not {_VERSION}")
     if metadata[_field(metadata, root, 1)] != _RECORD_BATCH:
         raise UnsafeMessageError("not a record batch")
     at = _field(metadata, root, 2)

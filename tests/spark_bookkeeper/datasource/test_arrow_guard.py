@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -14,6 +15,7 @@ from spark_bookkeeper.datasource.payload import arrow_guard, entry_cutter
 from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
 from spark_bookkeeper.datasource.payload.arrow_guard import DECODED_BYTES_MAX, ROWS_MAX
 from spark_bookkeeper.datasource.payload.entry_cutter import EntryCutter
+from spark_bookkeeper.datasource.payload.envelope import EntryKind, Envelope
 from tests.spark_bookkeeper.datasource.rows import everything, payload_of
 
 
@@ -27,6 +29,29 @@ def test_a_bomb_is_refused_before_it_unfolds() -> None:
         ArrowDecoder(zeros.schema).decode(3, 4, payload)
 
     assert pa.total_allocated_bytes() <= held
+
+
+def test_a_message_of_an_old_arrow_is_refused_for_it_may_hide_a_bomb() -> None:
+    """It is decompressed by what its custom metadata say, of which the guard knew nothing: 20 KB unfolded to 600 MiB."""
+    zeros = bytes(1 << 20)
+    compressed = struct.pack("<q", len(zeros)) + pa.Codec("zstd").compress(zeros, asbytes=True)
+    padding = -(len(compressed) + 8) % 8
+    # A frame that Zstandard skips.
+    compressed += struct.pack("<II", 0x184D2A50, padding) + bytes(padding)
+    batch = pa.record_batch({"x": pa.array(np.frombuffer(compressed, "<i8"))})
+    old = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=old) as writer:
+        marks = {"ARROW:experimental_compression": "zstd"}
+        writer.write_batch(batch, custom_metadata=pa.KeyValueMetadata(marks))
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()
+    message = messages.read_next_message().serialize()
+    assert pa.ipc.read_record_batch(message, batch.schema).get_total_buffer_size() >= len(zeros)
+
+    envelope = Envelope(EntryKind.ARROW, 0, 0, len(batch), 5)
+    with pytest.raises(PayloadCorruptError, match="version 3 of Arrow's messages"):
+        ArrowDecoder(batch.schema).decode(3, 4, envelope.encode() + message.to_pybytes())
 
 
 def test_lengths_that_would_wrap_around_are_refused() -> None:
