@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from bookie_server.client.settings import ConnectionSettings
 from bookkeeper_metadata.bookies import BOOKIE_ID_RULE, is_bookie_id
+from bookkeeper_metadata.endpoints import PORT_MAX
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.settings import Settings, setting
 from bookkeeper_metadata.foundation.settings_sources import SettingsTable
@@ -22,7 +23,6 @@ from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsFiles,
 from bookkeeper_metadata.store.zookeeper_settings import ZOOKEEPER_VARIABLES, ZooKeeperSettings
 
 _MIB = 1024 * 1024
-_PORT_MAX = 65535
 ENVIRONMENT_PREFIX = "BOOKKEEPER_"
 AUTORECOVERY_PREFIX = "BOOKKEEPER_AUTORECOVERY_"
 """Of variables, as the command's name says."""
@@ -44,7 +44,7 @@ class CommonSettings(Settings):
     """Where the cluster's metadata lives, in Apache's notation."""
     http_host: str = "127.0.0.1"
     """Address to show metrics and health on. Beyond loopback it needs `insecure`."""
-    http_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
+    http_port: int = setting(0, minimum=0, maximum=PORT_MAX)
     """TCP port of `/metrics`, `/healthz` and, of a bookie, `/readyz` (Apache's httpServerPort); over TLS where there is a certificate. 0: none is opened."""
     insecure: bool = False
     """Allow a host beyond loopback that TLS does not protect: anybody who reaches the port can read, and write what it takes."""
@@ -96,12 +96,12 @@ class PlaceSettings(ProcessSettings):
     """Name under which the bookie registers for good. Empty: `host:port`, which ties its data to its address."""
     host: str = "127.0.0.1"
     """Address to listen on. Beyond loopback it needs TLS with certificates of clients, or `insecure`."""
-    port: int = setting(3181, minimum=0, maximum=_PORT_MAX)
+    port: int = setting(3181, minimum=0, maximum=PORT_MAX)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
-    socket_port: int = setting(0, minimum=0, maximum=_PORT_MAX)
+    socket_port: int = setting(0, minimum=0, maximum=PORT_MAX)
     """TCP port of the same service over plain sockets, on the same `host`: clients use it where there is one, and nothing
     else then. 0: none is opened, and clients use gRPC."""
-    rpc_port: int = setting(3183, minimum=0, maximum=_PORT_MAX)
+    rpc_port: int = setting(3183, minimum=0, maximum=PORT_MAX)
     """TCP port of Apache BookKeeper's protocol, versions 2 and 3, on the same `host`: Java clients, `bookkeeper shell` and Apache's
     auto-recovery use it. 0: none is opened, and a Java client that shares the cluster chooses the bookie all the same, cannot
     reach it, and writes fewer copies until it has replaced it."""

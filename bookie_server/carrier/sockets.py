@@ -147,10 +147,14 @@ async def connect(host: str, port: int) -> SocketStream:
 async def _look_up(host: str, port: int) -> list[Any]:
     """The host's addresses, as ``getaddrinfo`` tells them."""
     numeric = socket.AI_NUMERICHOST
-    with suppress(socket.gaierror):
-        # What is an address already takes no thread, of which look-ups of names may have all.
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)
-    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        with suppress(socket.gaierror):
+            # What is an address already takes no thread, of which look-ups of names may have all.
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (ValueError, OverflowError) as error:
+        # What stands in the metadata anybody may have written; of such hosts these say more than that they are none.
+        raise OSError(errno.EINVAL, f"no host can be called so ({error})", host[:64]) from error
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -19,7 +19,14 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, BOOKIE_RPC, BookieServiceInfo, Endpoint
+from bookkeeper_metadata.endpoints import (
+    BOOKIE_ENDPOINT,
+    BOOKIE_RPC,
+    PORT_MAX,
+    BookieServiceInfo,
+    Endpoint,
+    parse_address,
+)
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.paths import READONLY, Paths
 from bookkeeper_metadata.proto.bookie_service_info_pb2 import BookieServiceInfoFormat
@@ -29,7 +36,6 @@ from bookkeeper_metadata.store.interface import MetadataStore, Registration
 _LOGGER = logging.getLogger(__name__)
 
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
-_ADDRESS = re.compile(r"(?P<host>[^:/\s]+):(?P<port>\d{1,5})")
 
 
 BOOKIE_ID_RULE = f"letters, digits and :._- only, and not {READONLY!r}"
@@ -66,10 +72,10 @@ def parse_service_info(value: bytes, bookie_id: str) -> BookieServiceInfo:
         MetadataCorruptError: it is neither.
     """
     if not value:
-        match = _ADDRESS.fullmatch(bookie_id)
-        if match is None:
+        address = parse_address(bookie_id)
+        if address is None:
             raise MetadataCorruptError(bookie_id, "no endpoints, and the id is no address")
-        legacy = Endpoint(BOOKIE_ENDPOINT, match["host"], int(match["port"]), BOOKIE_RPC)
+        legacy = Endpoint(BOOKIE_ENDPOINT, *address, BOOKIE_RPC)
         return BookieServiceInfo((legacy,))
     message = BookieServiceInfoFormat()
     try:
@@ -87,6 +93,8 @@ def parse_service_info(value: bytes, bookie_id: str) -> BookieServiceInfo:
             )
             for e in message.endpoints
         )
+        if any(not 0 <= each.port <= PORT_MAX for each in endpoints):
+            raise ValueError("a port that nobody can have")
         properties = {text(key): text(value) for key, value in message.properties.items()}
         return BookieServiceInfo(endpoints, properties)
     except (DecodeError, ValueError) as cause:

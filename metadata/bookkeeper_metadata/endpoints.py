@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,11 +17,21 @@ HTTP_ENDPOINT = "httpserver"
 HTTP = "http"
 TLS = "tls"
 """Extension of an endpoint that speaks TLS: of Apache's protocol behind a START_TLS, of the others from the first byte."""
+PORT_MAX = 2**16 - 1
+_ADDRESS = re.compile(r"(?P<host>[^/\s]+):(?P<port>[0-9]{1,5})")
 
 
 def authority(host: str, port: int) -> str:
     """``host:port``, as URIs and gRPC have it: an IPv6 address in brackets, or its last part would be taken for the port."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Host and port; ``None``: it is no address."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > PORT_MAX:
+        return None
+    return match["host"], int(match["port"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +58,7 @@ class Endpoint:
     @classmethod
     def of_id(cls, bookie_id: str) -> Endpoint:
         """Where a bookie may be of which nothing but the id is known: the id is most often an address."""
-        host, _, port = bookie_id.rpartition(":")
-        known = (host, int(port)) if port.isdecimal() else (bookie_id, 0)
-        return cls(BOOKIE_ENDPOINT, *known, GRPC)
+        return cls(BOOKIE_ENDPOINT, *(parse_address(bookie_id) or (bookie_id, 0)), GRPC)
 
 
 @dataclass(frozen=True, slots=True)

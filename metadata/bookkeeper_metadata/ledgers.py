@@ -57,10 +57,10 @@ CREATE_ATTEMPTS_MAX = 20
 ExtraOperations = Callable[[int], Sequence[Operation]]
 """Operations to perform in the same multi as the creation of the ledger of this id."""
 
-_BRANCHES = ((re.compile(r"\d{2}"), 1), (re.compile(r"\d{3}"), 3))
+_BRANCHES = ((re.compile(r"[0-9]{2}"), 1), (re.compile(r"[0-9]{3}"), 3))
 """First level of the short and of the long family of paths, and how many levels lie below it."""
-_LEVEL = re.compile(r"\d{4}")
-_LEAF = re.compile(r"L\d{4}")
+_LEVEL = re.compile(r"[0-9]{4}")
+_LEAF = re.compile(r"L[0-9]{4}")
 
 
 class LedgerStore:
@@ -328,7 +328,7 @@ class LedgerStore:
         self, path: str, depth: int, is_descending: bool, on_hidden: OnHidden | None
     ) -> AsyncIterator[int]:
         """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""
-        pattern = _LEVEL if depth else _LEAF
+        pattern, layout = _LEVEL if depth else _LEAF, await self._ledger_layout()
         try:
             # A folder deleted since it was listed had lost its last ledger: no error, and nothing left
             # out.
@@ -336,7 +336,7 @@ class LedgerStore:
         except MetadataAccessError as refused:
             if on_hidden is None:
                 raise
-            on_hidden(refused, *self._paths.ids_below(path, await self._ledger_layout()))
+            on_hidden(refused, *self._paths.ids_below(path, layout))
             return
         for name in sorted(names, reverse=is_descending):
             if not pattern.fullmatch(name):
@@ -346,6 +346,9 @@ class LedgerStore:
                 async for ledger_id in self._walk(below, depth - 1, is_descending, on_hidden):
                     yield ledger_id
             else:
-                found = self._paths.ledger_id(f"{path}/{name}")
-                if found is not None:
+                leaf = f"{path}/{name}"
+                found = self._paths.ledger_id(leaf)
+                # Of the two places that an id fits into one is its own: nobody looks for it at the other, where
+                # it would come twice, or in another order.
+                if found is not None and leaf == self._paths.ledger(found, layout):
                     yield found

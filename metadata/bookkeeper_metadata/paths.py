@@ -23,9 +23,9 @@ _DEFAULT_PORT = 2181
 _URI = re.compile(r"zk(?:\+(?P<layout>[a-z]+))?://(?P<servers>[^/]+)(?P<root>/.*)")
 _SERVER = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?")
 _ROOT = re.compile(r"(?:/[^/\s]+)+")
-_SHORT_PATH = re.compile(r"(\d{2})/(\d{4})/L(\d{4})")
+_SHORT_PATH = re.compile(r"([0-9]{2})/([0-9]{4})/L([0-9]{4})")
 _MARK = re.compile(r"urL(\d{10,19})")
-_LONG_PATH = re.compile(r"(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})")
+_LONG_PATH = re.compile(r"([0-9]{3})/([0-9]{4})/([0-9]{4})/([0-9]{4})/L([0-9]{4})")
 
 
 @unique

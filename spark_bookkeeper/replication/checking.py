@@ -28,6 +28,7 @@ from bookkeeper_metadata.errors import (
     NoSuchLedgerError,
 )
 from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.recent import Recent
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.underreplication import Underreplication
@@ -114,7 +115,16 @@ async def find_ledgers(
                 raise
             on_refused(refused)
             return False
-        return await is_wanted(ledger_id, metadata)
+        try:
+            return await is_wanted(ledger_id, metadata)
+        except BookKeeperError:
+            raise
+        except Exception:
+            if on_refused is None:
+                raise
+            # A defect that one ledger shows must not keep all others from being healed.
+            _LOGGER.exception("a ledger is passed over. ledger_id=%d", ledger_id)
+            return False
 
     async def look_at_all(ledger_ids: Sequence[int]) -> list[int]:
         are_wanted = await each(look_at, ledger_ids, concurrency_max=LEDGERS_AT_ONCE)

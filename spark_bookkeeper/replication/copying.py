@@ -6,6 +6,7 @@ A bookie that holds an entry already compares it. When a copy returns, what it w
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,6 +27,8 @@ WINDOW_BYTES = 4 * 1024 * 1024
 """Read at a time, as soon as it is known how large a ledger's entries are."""
 _ENTRIES_AT_FIRST = 8
 _GROWTH = 8
+_VAIN_MAX = 1_000
+"""Windows one behind the other of which nothing can be had, before the rest is given up: others say that they have it."""
 
 
 class TargetRefusedError(Exception):
@@ -44,6 +47,7 @@ class LedgerCopier:
         self, cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, pace: LoopPace
     ) -> None:
         self._cluster = cluster
+        self._ledger_id = ledger_id
         self._pace = pace
         self._fetcher = FragmentFetcher(
             cluster,
@@ -65,11 +69,11 @@ class LedgerCopier:
         """
         await self._cluster.prepare((target,))
         copied, entries = 0, _ENTRIES_AT_FIRST
-        first = share.fragment.first_entry
+        first, in_vain = share.fragment.first_entry, 0
         incomplete: Fetched | None = None
         sending: asyncio.Future[None] | None = None
         try:
-            while first <= share.last_entry:
+            while first <= share.last_entry and in_vain < _VAIN_MAX:
                 # No bookie takes ids that are further apart in one section.
                 last = first + ID_SPAN_MAX - 1
                 wanted = not_held(share.entry_ids(first, last), held or (), entries)
@@ -91,7 +95,15 @@ class LedgerCopier:
                     entries = max(1, min(fitting, _GROWTH * entries))
                     # Behind the window, or where it was cut off: what is sent twice is compared.
                     last = fetched.postponed[0] - 1 if fetched.postponed else wanted[-1]
-                first = last + 1
+                    if size_bytes:
+                        in_vain = 0
+                    else:
+                        # By its metadata a ledger may have 2^62 entries of which there is none.
+                        in_vain += 1
+                        last = await self._last_missing(share, last)
+                    first = last + 1
+                else:
+                    first = max(last + 1, _behind(held or (), first))
         except BaseException:
             if sending is not None:
                 await end_tasks([sending])
@@ -101,6 +113,20 @@ class LedgerCopier:
         if incomplete is not None:
             self._fetcher.require(incomplete)
         return copied
+
+    async def _last_missing(self, share: Share, entry_id: int) -> int:
+        """The last entry, ``entry_id`` or one behind it, up to which no member says that it has any."""
+        lists = await asyncio.gather(
+            *(
+                self._cluster.client(member).list_page(self._ledger_id, entry_id + 1)
+                for member in share.fragment.ensemble
+                if member != share.bookie_id
+            )
+        )
+        begins = [
+            part.first_entry for each in lists for part in each.held if part.last_entry > entry_id
+        ]
+        return max(entry_id, min(begins, default=share.last_entry + 1) - 1)
 
     async def _send(self, runs: Sequence[Run], size_bytes: int, target: str) -> None:
         await self._pace.take(size_bytes)
@@ -116,3 +142,10 @@ class LedgerCopier:
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._cluster.client(target).write(self._adds.section(runs), partial(settle, answer))
         return answer
+
+
+def _behind(held: Sequence[IdRange], entry_id: int) -> int:
+    """The entry behind the range that has this one; the same where none has."""
+    at = bisect_left(held, entry_id, key=lambda part: part.last_entry)
+    is_held = at < len(held) and held[at].first_entry <= entry_id
+    return held[at].last_entry + 1 if is_held else entry_id

@@ -34,6 +34,8 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 _LOGGER = logging.getLogger(__name__)
 _RECENT_S = 1.0
 """How long a walk through the marks may go on that somebody has disabled."""
+_SHOWN_MAX = 200
+"""Characters of an error that are shown as the reason why a ledger is not mended."""
 _NEWS_S = 60.0
 """What failed is tried again for bookies' coming and going at most so often; a first one counts at once."""
 
@@ -126,6 +128,11 @@ class ReplicationWorker:
         except BookKeeperError as error:
             # One lost reply must not end what is done for the others.
             self._wait_after(ledger_id, f"{error.name}: {error}")
+            return False
+        except Exception as defect:
+            # A defect that one ledger shows must not end what is done for the others, either.
+            _LOGGER.exception("a ledger is not mended. ledger_id=%d", ledger_id)
+            self._wait_after(ledger_id, repr(defect)[:_SHOWN_MAX])
             return False
         self._measures.underreplicated_ledgers -= is_cleared
         return is_cleared

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import grpc.aio
 import pytest
 
-from bookie_server.carrier.sockets import listen
+from bookie_server.carrier.sockets import connect, listen
 from bookie_server.listening import bind, listen_at
 from bookie_server.serving.grpc_service import SERVER_OPTIONS
 from bookie_server.settings import BookieSettings
@@ -79,6 +79,13 @@ def test_all_addresses_are_those_of_both_kinds() -> None:
         port = listener.getsockname()[1]
         for address in (HOST, "::1"):
             socket.create_connection((address, port), timeout=60).close()
+
+
+@pytest.mark.parametrize(("host", "port"), [("a" * 70 + ".b", 3181), ("..", 1), (HOST, 2**16)])
+async def test_what_no_host_can_be_called_is_not_reached(host: str, port: int) -> None:
+    """Neither refuses it as a host that is not there: it ended who asked."""
+    with pytest.raises(OSError):
+        await connect(host, port)
 
 
 async def test_grpc_reaches_a_bookie_at_an_ipv6_address(server: grpc.aio.Server) -> None:

@@ -107,6 +107,10 @@ class InProcessCluster:
     def _connect(
         self, bookie_id: str, endpoint: Endpoint, settings: ConnectionSettings
     ) -> BookieClient:
+        if bookie_id not in self.bookies:
+            # Metadata may name whom there never was.
+            anyone = LocalBookieClient(bookie_id, next(iter(self.bookies.values())))
+            return FaultyClient(anyone, Faults(), is_there=lambda: False)
         inner = LocalBookieClient(bookie_id, self.bookies[bookie_id])
         port = endpoint.port
         client = FaultyClient(

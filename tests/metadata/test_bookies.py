@@ -74,11 +74,32 @@ def test_an_empty_registration_has_its_id_as_address() -> None:
         (b"\xff", "b:1"),
         (b"\x32\x03\x0a\x01x", "b:1"),
         (encode_service_info(OURS).replace(b"10.0.0.1", b"10.0\xff0.1"), "b:1"),
+        (b"", "b:65536"),
+        (encode_service_info(BookieServiceInfo((Endpoint("b", "h", 65536, GRPC),))), "b:1"),
+        (encode_service_info(BookieServiceInfo((Endpoint("b", "h", -1, GRPC),))), "b:1"),
     ],
 )
 def test_what_is_no_registration_is_refused(value: bytes, bookie_id: str) -> None:
     with pytest.raises(MetadataCorruptError):
         parse_service_info(value, bookie_id)
+
+
+@pytest.mark.parametrize(
+    ("bookie_id", "host", "port"),
+    [
+        ("h:1", "h", 1),
+        ("::1:3181", "::1", 3181),
+        ("h:65536", "h:65536", 0),
+        ("h:" + "9" * 5_000, "h:" + "9" * 5_000, 0),
+        ("h:٣", "h:٣", 0),
+        ("bookie-1", "bookie-1", 0),
+    ],
+)
+def test_an_id_that_may_be_an_address_is_taken_for_one(
+    bookie_id: str, host: str, port: int
+) -> None:
+    """Ledgers' metadata name bookies, and anybody may have written it: a port of 5,000 digits ended the auditor."""
+    assert Endpoint.of_id(bookie_id) == Endpoint(BOOKIE_ENDPOINT, host, port, GRPC)
 
 
 @pytest.mark.parametrize("bookie_id", ["a", "host.example:3181", "10.0.0.1:1", "x_y-z"])

@@ -300,6 +300,15 @@ async def test_ids_are_listed_in_order_across_short_and_long_paths(scene: Scene)
     assert await scene.ids() == sorted([*ids, 99])
 
 
+@pytest.mark.parametrize(
+    "node", ["000/0000/0000/0000/L0000", "21/4748/L3648", "٠٠/0000/L0000", "00/0000/L٠٠٠٠"]
+)
+async def test_a_node_at_a_place_that_is_no_ledgers_is_none(scene: Scene, node: str) -> None:
+    """One of those, which whoever may create ledgers may create, came out of order and stopped all garbage collection."""
+    await scene.store.create(f"{ROOT}/{node}", b"", make_parents=True)
+    assert await scene.ids() == [99]
+
+
 @pytest.mark.conformance("M2")
 async def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_an_error(
     scene: Scene,
