@@ -27,6 +27,7 @@ from bookkeeper_metadata.errors import (
 )
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.proto.cookie_pb2 import CookieFormat
+from bookkeeper_metadata.proto.text import parse_text
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import Delete, Node, Operation, Put
 
@@ -106,15 +107,14 @@ def parse_cookie(value: bytes, path: str) -> Cookie:
         version, _, text = value.decode().partition("\n")
         if version not in _READABLE_VERSIONS:
             raise ValueError(f"cookie layout {version[:20]!r} is not one of {_READABLE_VERSIONS}")
-        message = text_format.Parse(text, CookieFormat(), allow_unknown_field=True)
+        message = parse_text(text, CookieFormat())
         return Cookie(
             message.bookieHost,
             tuple(message.journalDir.split(",")),
             _parse_directories(message.ledgerDirs),
             message.instanceId if message.HasField("instanceId") else None,
         )
-    # Unknown fields are passed over by a function that calls itself, however deep they are nested.
-    except (ValueError, text_format.ParseError, RecursionError) as cause:
+    except ValueError as cause:
         raise MetadataCorruptError(path, f"not a cookie: {cause}") from cause
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from google.protobuf import text_format
 
 from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.proto.text import parse_text
 from bookkeeper_metadata.proto.underreplication_pb2 import AuditorVoteFormat
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.lock import Waiter
@@ -55,9 +56,7 @@ async def elected_auditor(store: MetadataStore, root: str) -> str | None:
     if node is None or not node.value or not await store.children(path):
         return None
     try:
-        vote = text_format.Parse(
-            node.value.decode(errors="replace"), AuditorVoteFormat(), allow_unknown_field=True
-        )
-    except text_format.ParseError:
+        vote = parse_text(node.value.decode(errors="replace"), AuditorVoteFormat())
+    except ValueError:
         return None  # nobody reads it but people
     return vote.bookieId or None

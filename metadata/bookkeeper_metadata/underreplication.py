@@ -30,6 +30,7 @@ from bookkeeper_metadata.errors import (
 from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.paths import Paths, PeriodicCheck, marked_ledger
+from bookkeeper_metadata.proto.text import parse_text
 from bookkeeper_metadata.proto.underreplication_pb2 import (
     CheckTimeFormat,
     LockDataFormat,
@@ -88,10 +89,8 @@ def parse_mark(node: Node, path: str) -> Mark:
         MetadataCorruptError: it is no mark.
     """
     try:
-        message = text_format.Parse(
-            node.value.decode(), UnderreplicatedLedgerFormat(), allow_unknown_field=True
-        )
-    except (ValueError, text_format.ParseError, RecursionError) as cause:
+        message = parse_text(node.value.decode(), UnderreplicatedLedgerFormat())
+    except ValueError as cause:
         raise MetadataCorruptError(path, f"not a mark of a ledger: {cause}") from cause
     marked_ms = message.ctime if message.HasField("ctime") else None
     return Mark(tuple(message.replica), marked_ms, node.version, node.created_ms)
