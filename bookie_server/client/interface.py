@@ -21,6 +21,9 @@ from bookie_server.wire.messages import (
     Status,
 )
 
+_RANGES_MAX = 2**24
+"""Of one ledger at one bookie: of more the client has no memory."""
+
 
 class BookieClient(ABC):
     """The requests of bookie.proto; one object per bookie and event loop, safe to share there."""
@@ -68,7 +71,8 @@ class BookieClient(ABC):
             held += page.held
             if page.status not in (Status.OK, Status.LIMBO) or not page.next_entry:
                 return EntryList(page.status, tuple(held), damaged_count=page.damaged_count)
-            if page.next_entry <= first_entry:
+            last_listed = page.held[-1].last_entry if page.held else first_entry
+            if page.next_entry <= last_listed or len(held) > _RANGES_MAX:
                 return EntryList(Status.UNKNOWN, tuple(held))  # it would go on for ever
             first_entry = page.next_entry
 

@@ -16,7 +16,12 @@ from operator import attrgetter
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire import limits
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.codec import MalformedFrameError, parse_message, status_from_wire
+from bookie_server.wire.codec import (
+    MalformedFrameError,
+    parse_message,
+    parse_reply,
+    status_from_wire,
+)
 from bookie_server.wire.limits import FRAME_SIZE_MAX, HEADER_SIZE_MAX, defect_of
 from bookie_server.wire.messages import Section, SectionReply
 from bookie_server.wire.record import MalformedRecordsError, parse_run
@@ -97,7 +102,7 @@ def encode_write_reply(replies: Iterable[SectionReply]) -> bytes:
 
 def parse_write_reply(data: Buffer) -> list[SectionReply]:
     """Raises :class:`MalformedFrameError`."""
-    message = parse_message(pb.WriteReply(), bytes(data))
+    message = parse_reply(pb.WriteReply(), data, "sections")
     return [
         SectionReply(*_SECTION_KEY(part), status_from_wire(part.status))
         for part in message.sections

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import MASTER_KEY_SIZE
-from bookie_server.wire.limits import HEADER_SIZE_MAX, defect_of
+from bookie_server.wire.limits import HEADER_SIZE_MAX, REPLY_PARTS_MAX, REPLY_SIZE_MAX, defect_of
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -90,6 +90,17 @@ def parse_message(message: M, data: bytes) -> M:
     return message
 
 
+def parse_reply(message: M, data: Buffer, parts: str) -> M:
+    """The same of a bookie's message, whose ``parts`` are many; raises also where it is larger than any is."""
+    if len(data) > REPLY_SIZE_MAX:
+        raise MalformedFrameError(f"a {type(message).__name__} of {len(data)} bytes")
+    parse_message(message, bytes(data))
+    # Before they are made objects of Python's.
+    if (count := len(getattr(message, parts))) > REPLY_PARTS_MAX:
+        raise MalformedFrameError(f"a {type(message).__name__} of {count} parts")
+    return message
+
+
 def _fields_of(value: _Value) -> dict[str, Any]:
     """The fields of a dataclass by name, to make a message of; not recursive, unlike ``asdict``."""
     return {name: getattr(value, name) for name in value.__slots__}
@@ -155,7 +166,7 @@ def parse_read_reply(frame: Buffer) -> tuple[int, ReadReply]:
     body = _REPLY.size + header_size
     if body > len(frame):
         raise MalformedFrameError("a read reply header that exceeds its frame")
-    header = parse_message(pb.ReadReplyHeader(), bytes(frame[_REPLY.size : body]))
+    header = parse_reply(pb.ReadReplyHeader(), frame[_REPLY.size : body], "missing")
     runs: tuple[Run, ...] = ()
     if body < len(frame):
         try:
@@ -279,7 +290,7 @@ def encode_entry_list(entries: EntryList) -> bytes:
 
 def parse_entry_list(data: bytes) -> EntryList:
     """Raises :class:`MalformedFrameError`."""
-    message = parse_message(pb.ListEntriesReply(), data)
+    message = parse_reply(pb.ListEntriesReply(), data, "held")
     return EntryList(
         status_from_wire(message.status),
         tuple(_id_range_from_wire(part) for part in message.held),

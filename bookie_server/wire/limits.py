@@ -42,6 +42,10 @@ WAIT_MS_MAX = 30_000
 """Longest wait of a long poll: a caller that vanished is forgotten by then."""
 LIST_RANGES_MAX = 4_096
 """Most ranges in one reply to a request for the list of entries."""
+REPLY_SIZE_MAX = 1024 * 1024
+"""Largest message of a bookie, records aside, that a client reads: one of many small parts takes a hundred times its size."""
+REPLY_PARTS_MAX = ID_SPAN_MAX
+"""Most answers or ranges in one such message: each costs a client about a microsecond."""
 ENSEMBLE_SIZE_MAX = 4_096
 """Most bookies of an ensemble that a read may speak of; far more than there are."""
 LAC_PACKET_SIZE_MIN, LAC_PACKET_SIZE_MAX = 16, 36

@@ -21,6 +21,7 @@ from bookie_server.storage.disk.group import (
     signed,
 )
 from bookie_server.storage.disk.group_reader import GroupReader, StampedGroupReader
+from bookie_server.storage.disk.numbered import numbered_name, numbers_in
 from bookie_server.storage.disk.stamps import SECTOR_SIZE
 
 SUFFIX = ".txn"
@@ -96,14 +97,13 @@ def _key_of_first_group(file: File) -> bytes | None:
 
 
 def file_name(file_id: int) -> str:
-    """Sixteen hex digits, so that names sort as ids do."""
-    return f"{file_id:016x}{SUFFIX}"
+    """What the journal file of this id is called."""
+    return numbered_name(file_id, SUFFIX)
 
 
 def file_ids(files: FileSystem, directory: str) -> list[int]:
     """Ids of the journal files in ``directory``, ascending."""
-    names = (name.removesuffix(SUFFIX) for name in files.names(directory) if name.endswith(SUFFIX))
-    return sorted(int(name, 16) for name in names if len(name) == 16)
+    return numbers_in(files, directory, SUFFIX)
 
 
 def encode_file_header(header: JournalFileHeader) -> bytes:

@@ -23,6 +23,7 @@ import numpy as np
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import CRC_SIZE, is_signed, signed
+from bookie_server.storage.disk.numbered import numbered_name, numbers_in
 from bookie_server.storage.logs.id_pattern import patterns_of
 from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, are_possible, pack_row, unpack_row
 from bookie_server.wire.buffer import Buffer
@@ -53,14 +54,13 @@ TRAILER_SIZE = _TRAILER.size + CRC_SIZE
 
 
 def file_name(log_id: int) -> str:
-    """Sixteen hex digits, so that names sort as ids do."""
-    return f"{log_id:016x}{SUFFIX}"
+    """What the entry log of this id is called."""
+    return numbered_name(log_id, SUFFIX)
 
 
 def log_ids(files: FileSystem, directory: str) -> list[int]:
     """Ids of the entry logs in ``directory``, ascending."""
-    names = (name.removesuffix(SUFFIX) for name in files.names(directory) if name.endswith(SUFFIX))
-    return sorted(int(name, 16) for name in names if len(name) == 16)
+    return numbers_in(files, directory, SUFFIX)
 
 
 def write_entry_log(

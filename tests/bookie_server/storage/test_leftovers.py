@@ -178,3 +178,22 @@ def test_a_leftover_log_that_damage_has_listed_is_on_the_disk() -> None:
         storage = open_small(killed.crash(Random(1), lambda _: "drop"), directories=1)
 
         assert read_all(storage, 1) == model.entries[1], f"crash_at={crash_at}"
+
+
+@pytest.mark.parametrize(
+    "stray", ["bookie-server-01.log", "0x00000000000001.log", "00000000000000AB.log", "1.log"]
+)
+@pytest.mark.parametrize("directory", ["/ledgers0", "/journal0"])
+def test_a_file_that_is_called_otherwise_is_somebody_elses(stray: str, directory: str) -> None:
+    """A log of sixteen characters that an operator left there kept the bookie from starting, and from checkpoints."""
+    model = started(directories=1)
+    model.write([Add(run_of(1, [1], size=100))])
+    files = model.files.copy()
+    name = stray if directory == "/ledgers0" else stray.replace(".log", ".txn")
+    files.create(f"{directory}/{name}").close()
+
+    storage = open_with_small_cache(files)
+
+    model.check(storage, "with a stray file")
+    storage.checkpoint_now()
+    assert name in files.names(directory)

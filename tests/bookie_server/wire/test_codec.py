@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_server.wire import add_frames, codec
+from bookie_server.wire import add_frames, codec, limits
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
@@ -217,3 +218,21 @@ def test_headers_that_come_again_and_again_are_kept_and_large_ones_are_not() -> 
     (section,) = add_frames.parse_frame(add_frames.encode_section(header, [records]))
     assert (section.ledger_id, section.defect) == (7, "")
     assert add_frames._known_header.cache_info().currsize == kept
+
+
+@pytest.mark.parametrize("size_bytes", [limits.REPLY_SIZE_MAX, limits.REPLY_SIZE_MAX + 2])
+def test_a_reply_of_more_parts_than_any_has_is_refused_before_they_are_made(
+    size_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 MiB of empty parts cost a client half a gigabyte, and its event loop ten seconds."""
+    monkeypatch.setattr(codec, "IdRange", None)
+    monkeypatch.setattr(add_frames, "SectionReply", None)
+    many: list[tuple[Any, bytes, Any, str]] = [
+        (add_frames.parse_write_reply, b"", pb.WriteReply, "sections"),
+        (codec.parse_entry_list, b"", pb.ListEntriesReply, "held"),
+        (codec.parse_read_reply, size_bytes.to_bytes(4), pb.ReadReplyHeader, "missing"),
+    ]
+    for parse, front, kind, parts in many:
+        tag = kind.DESCRIPTOR.fields_by_name[parts].number << 3 | 2
+        with pytest.raises(codec.MalformedFrameError, match=f"a {kind.__name__} of"):
+            parse(front + bytes([tag, 0]) * (size_bytes // 2))
