@@ -121,7 +121,8 @@ def fetch(jars: Sequence[Jar], target: Path) -> None:
         pom = Path(place, "pom.xml")
         listed = "\n".join(map(_dependency, jars))
         pom.write_text(_POM.format(dependencies=listed), encoding="utf-8")
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        # Strict: a file that its repository's checksum does not fit is refused, and no warning passed over.
+        command = [maven, "-q", "-B", "-C", "-f", str(pom), "dependency:copy-dependencies"]
         command.append(f"-DoutputDirectory={place}/jars")
         run(command, FETCH_TIMEOUT_S, f"Maven could not fetch {what}")
         # Whole or not at all: a fetch that was interrupted must not pass for one.

@@ -14,6 +14,8 @@ from spark_bookkeeper.cli.output import print_json
 if TYPE_CHECKING:
     from spark_bookkeeper.admin.doctor.findings import Finding
 
+_OF_THE_SERVICE = ("BK_METADATA_UNAVAILABLE", "BK_NOT_INITIALIZED")
+"""What the cluster's own state is the reason for; all else is what its documentation says."""
 _SIGNS = {"good": "ok", "warning": "warning", "problem": "PROBLEM"}
 
 
@@ -74,6 +76,7 @@ async def _examine_cluster(uri: str, *quorums: int) -> list[Finding]:
     from spark_bookkeeper import aio
     from spark_bookkeeper.admin.doctor.cluster import judge_cluster, read_facts
     from spark_bookkeeper.admin.doctor.findings import problem
+    from spark_bookkeeper.datasource.explanations import EXPLANATIONS
     from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
     try:
@@ -81,10 +84,12 @@ async def _examine_cluster(uri: str, *quorums: int) -> list[Finding]:
             return judge_cluster(await read_facts(await client.connect(), QuorumConfig(*quorums)))
     except BookKeeperError as error:
         # That is what the others depend on, and a finding like any.
-        advice = (
-            "start ZooKeeper, or correct the address; `bookkeeper cluster init` makes a cluster"
-        )
-        return [problem("metadata service", f"{error.name}: {error}", advice)]
+        if error.name in _OF_THE_SERVICE:
+            advice = (
+                "start ZooKeeper, or correct the address; `bookkeeper cluster init` makes a cluster"
+            )
+            return [problem("metadata service", f"{error.name}: {error}", advice)]
+        return [problem("cluster", f"{error.name}: {error}", EXPLANATIONS[error.name].action)]
 
 
 def _print(finding: Finding) -> None:

@@ -54,7 +54,8 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     "BK_TLS_NEEDED": _in_message(
         "A bookie is registered as one that takes TLS only, and the client's settings name no files for it.",
         _NOTHING_DONE,
-        "Set `bookkeeper.client.tlsTrustPath`, and `tlsCertificatePath` with `tlsKeyPath` if the bookie asks for a certificate.",
+        "Set `bookkeeper.client.tlsTrustPath`, and `tlsCertificatePath` with `tlsKeyPath` if the bookie asks for a certificate; for a "
+        "command `BOOKKEEPER_TLS_TRUST_PATH`, and the two others.",
     ),
     "BK_TLS_NOT_OFFERED": _in_message(
         "The client's settings ask for TLS, and a bookie is registered as one that has none.",

@@ -183,7 +183,7 @@ class TlsNeededError(BookKeeperError):
     address: str
     message = (
         "the bookie takes TLS only; set tls_trust_path, and tls_certificate_path if it asks for one "
-        "(bookkeeper.client.tlsTrustPath in Spark). bookie_id={bookie_id} address={address}"
+        "(BOOKKEEPER_TLS_TRUST_PATH for a command, bookkeeper.client.tlsTrustPath in Spark). bookie_id={bookie_id} address={address}"
     )
 
 

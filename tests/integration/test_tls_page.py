@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bookie_server.settings import BookieSettings
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.parse import parse_write_options
@@ -34,7 +35,10 @@ def test_the_page_leads_to_a_cluster_behind_tls(tmp_path: Path) -> None:
     subprocess.run(["sh", "-eu", "-c", script], cwd=tmp_path, check=True, timeout=seconds(120))
 
     (text,) = blocks("toml")
-    settings = tomllib.loads(text.replace(ON_THE_PAGE, str(tmp_path)))
+    whole = tomllib.loads(text.replace(ON_THE_PAGE, str(tmp_path)))
+    assert BookieSettings(**whole).registered_id == "bookie-1", "it is all that a bookie needs"
+    # A local cluster has places of its own.
+    settings = {name: value for name, value in whole.items() if name.startswith("tls_")}
     with LocalCluster(3, bookie_settings=settings) as cluster:
         client, spark = (
             each.replace(ON_THE_PAGE, str(tmp_path)).replace(

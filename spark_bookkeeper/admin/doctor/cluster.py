@@ -152,7 +152,7 @@ def _bookies(facts: ClusterFacts) -> Iterator[Finding]:
             yield problem(
                 subject,
                 f"{state}, and does not answer at {bookie['address']}",
-                "see its /healthz and its log: it is stuck, or the network between is cut",
+                "see its /healthz and its log: it is stuck, the network between is cut, or it refuses who asks, and then says so in its log",
             )
         elif bookie["bookie_id"] in facts.without_cookie:
             yield problem(

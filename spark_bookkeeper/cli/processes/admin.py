@@ -12,7 +12,7 @@ import click
 
 from bookkeeper_metadata.endpoints import authority
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
-from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES, TlsSettings
+from bookkeeper_metadata.foundation.tls.settings import TlsSettings
 from spark_bookkeeper.cli.options import debug_option, uri_option
 
 if TYPE_CHECKING:
@@ -39,21 +39,21 @@ _PATIENCE = (("metadata_timeout_ms", "5000"),)
 )
 @click.option(
     "--tls-certificate-path",
-    envvar=TLS_VARIABLES["tls_certificate_path"],
+    envvar="BOOKKEEPER_ADMIN_TLS_CERTIFICATE_PATH",
     show_envvar=True,
     metavar="PATH",
     help="Serve over TLS, with this certificate.",
 )
 @click.option(
     "--tls-key-path",
-    envvar=TLS_VARIABLES["tls_key_path"],
+    envvar="BOOKKEEPER_ADMIN_TLS_KEY_PATH",
     show_envvar=True,
     metavar="PATH",
     help="Its key, where the certificate's file has none.",
 )
 @click.option(
     "--tls-trust-path",
-    envvar=TLS_VARIABLES["tls_trust_path"],
+    envvar="BOOKKEEPER_ADMIN_TLS_TRUST_PATH",
     show_envvar=True,
     metavar="PATH",
     help="Certificates of whoever may vouch for those who ask.",
@@ -94,8 +94,8 @@ def admin(uri: str, *, host: str, port: int, insecure: bool, **tls_options: Any)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    # Bookies are asked with the same certificate.
-    given = {**dict(given_client_settings(os.environ)), **files}
+    # Bookies are asked with the same certificate, unless the environment says with which, as of every command.
+    given = {**files, **dict(given_client_settings(os.environ))}
     client_settings = (*_PATIENCE, *given.items())
     target = TargetOptions(metadata_service_uri=uri, client_settings=client_settings)
     routes = routes_of(lambda: open_session(target))

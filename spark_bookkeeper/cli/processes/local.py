@@ -12,6 +12,7 @@ import click
 
 from bookie_server.settings import REPLACE_FLAG
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
+from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES
 from spark_bookkeeper.cli.options import debug_option
 from spark_bookkeeper.cli.output import print_json
 
@@ -106,6 +107,11 @@ def local(
             shown = [each for each in (*cluster.bookies, cluster.auto_recovery) if each is not None]
             click.echo("metrics:" + "".join(f" {each.http_address}/metrics" for each in shown))
             click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
+            if given := [name for name in TLS_VARIABLES.values() if os.environ.get(name)]:
+                # As of a shell that is prepared for another cluster.
+                click.echo(
+                    f"It speaks in clear, which clients of a shell refuse that has {', '.join(given)}."
+                )
             click.echo("Ctrl-C stops it.")
         # Waiting with a timeout lets signal handlers run on every platform.
         while not ended.wait(1.0):

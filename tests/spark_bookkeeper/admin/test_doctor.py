@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from bookkeeper_metadata.errors import (
+    ClusterNotInitializedError,
+    MetadataAccessError,
+    MetadataUnavailableError,
+)
 from spark_bookkeeper.admin.doctor import machine
 from spark_bookkeeper.admin.doctor.cluster import ClusterFacts, ahead_ms, judge_cluster
 from spark_bookkeeper.admin.doctor.findings import Finding, Level
+from spark_bookkeeper.cli.doctor import _examine_cluster
+from spark_bookkeeper.ledger.errors import TlsNeededError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.local.java import JavaNotFoundError
 
@@ -162,3 +169,26 @@ def test_no_java_and_few_descriptors_are_told(monkeypatch: pytest.MonkeyPatch) -
 
     assert machine._java().level is Level.PROBLEM
     assert machine._descriptors().level is Level.WARNING
+
+
+@pytest.mark.parametrize(
+    ("error", "subject", "words"),
+    [
+        (TlsNeededError("b:1", "b:1"), "cluster", "BOOKKEEPER_TLS_TRUST_PATH"),
+        (MetadataAccessError("no", "/n", "me", "zk"), "cluster", "zookeeper_auth_path"),
+        (MetadataUnavailableError("h:1", "silence"), "metadata service", "start ZooKeeper"),
+        (ClusterNotInitializedError("/l"), "metadata service", "cluster init"),
+    ],
+)
+async def test_what_keeps_it_from_the_cluster_has_an_advice_of_its_own(
+    error: Exception, subject: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files of TLS or a user's password were missing it advised to start ZooKeeper, which ran."""
+
+    def refuse(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr("spark_bookkeeper.aio.BookKeeper", refuse)
+    (found,) = await _examine_cluster("zk://h/l", 3, 3, 2)
+    assert (found.subject, found.level) == (subject, Level.PROBLEM)
+    assert words in found.advice
