@@ -29,7 +29,7 @@ from spark_bookkeeper.log.format.epoch import SCHEMA_BYTES_MAX, StoredTxn
 from spark_bookkeeper.log.format.model import KEEP_ALL, LogHead, LogSettings, LogState, Retention
 from spark_bookkeeper.log.format.serde import encode_head, encode_name, encode_schema, parse_name
 from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.paths import LOG_ID_MAX
+from spark_bookkeeper.log.nodes.paths import LOG_ID_MAX, numbers_of
 from spark_bookkeeper.log.nodes.reads import READS_MAX, HeadAt, LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.rules.transitions import deleting, with_retention
@@ -202,7 +202,7 @@ class Catalog:
         await self._store.sync(self._paths.root)
         names = await self._store.children(self._paths.root) or []
         # The folder of names stands beside the logs.
-        log_ids = sorted(int(name) for name in names if name.isdecimal())
+        log_ids = numbers_of(names)
         is_begun = await each(self._is_being_deleted, log_ids, concurrency_max=READS_MAX)
         return [log_id for log_id, begun in zip(log_ids, is_begun, strict=True) if begun]
 

@@ -165,7 +165,7 @@ DECODERS: tuple[Decoder, ...] = (
         # Without endpoints it has no bytes, which are an old bookie's.
         encode=lambda info: bookies.encode_service_info(info) or None,
         seeds=lambda: [b"", *map(bookies.encode_service_info, _infos())],
-        covers=(f"{_AT}.bookies.parse_service_info",),
+        covers=(f"{_AT}.bookies.parse_service_info", f"{_AT}.endpoints.parse_address"),
         memory=Bound(64 * 1024, 128),
     ),
     _text(
@@ -193,7 +193,7 @@ DECODERS: tuple[Decoder, ...] = (
         name="underreplication-mark",
         decode=_mark,
         seeds=_marks,
-        covers=(f"{_AT}.underreplication.parse_mark",),
+        covers=(f"{_AT}.underreplication.parse_mark", f"{_AT}.proto.text.parse_text"),
     ),
     _row(
         name="last-check",

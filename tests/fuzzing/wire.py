@@ -262,7 +262,7 @@ DECODERS: tuple[Decoder, ...] = (
         decode=codec.parse_entry_list,
         encode=codec.encode_entry_list,
         seeds=lambda: [codec.encode_entry_list(EntryList(Status.OK, _RANGES, 99, 2))],
-        covers=(f"{_AT}.codec.parse_entry_list",),
+        covers=(f"{_AT}.codec.parse_entry_list", f"{_AT}.codec.parse_reply"),
         memory=Bound(64 * 1024, 256),
     ),
     _codec(

@@ -16,6 +16,7 @@ to a chunk or a ledger only after nothing can add one any more.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
 from spark_bookkeeper.log.cleaning.consumers import remove_lapsed_cursors
@@ -153,13 +154,18 @@ class Collector:
 
     async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         names = await nodes.store.children(nodes.tree.chunks) or []
+        epoch_of: dict[str, int] = {}
+        for name in names:
+            # What is called otherwise is none of ours.
+            with suppress(ValueError):
+                epoch_of[name] = parse_chunk_epoch(name)
         ended: dict[int, bool] = {}
-        for epoch in sorted({parse_chunk_epoch(name) for name in names}):
+        for epoch in sorted(set(epoch_of.values())):
             # Tokens before references, in one session: an epoch that is found to have ended has
             # made its chunks count by now, or never will.
             found = await nodes.token(epoch)
             ended[epoch] = found is None or found.token.state is not TokenState.LIVE
-        candidates = [name for name in names if ended[parse_chunk_epoch(name)]]
+        candidates = [name for name, epoch in epoch_of.items() if ended[epoch]]
         if not candidates:
             return
         kept = await referenced_chunks(nodes)

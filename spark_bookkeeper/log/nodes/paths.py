@@ -8,12 +8,14 @@ node; log names are checked instead, because people read them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from spark_bookkeeper.log.format.epoch import Job, TokenChild, Txn
 
 LOG_ID_MAX = 2**63 - 1
 _LOG_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:=@ -]{0,253}[A-Za-z0-9_])?")
+_NUMBER = re.compile("[0-9]{1,19}")
 _SEQUENCE_DIGITS = 10
 
 
@@ -61,20 +63,44 @@ def job_name(job: Job) -> str:
 
 def parse_job_name(name: str) -> Txn | None:
     """The transaction in a job's node name, if it has one (escaped ids have no ``@``)."""
-    app, separator, version = name.rpartition("@")
-    return Txn(unescape(app), int(version)) if separator else None
+    app, _, version = name.rpartition("@")
+    if not app or _NUMBER.fullmatch(version) is None:
+        return None
+    try:
+        return Txn(unescape(app), int(version))
+    except UnicodeDecodeError:
+        return None  # no job of ours is called so
 
 
 def parse_child_name(name: str) -> TokenChild:
-    """The ledger a token's child stands for."""
+    """The ledger a token's child stands for.
+
+    Raises:
+        ValueError: it stands for none: somebody else made it.
+    """
     # None of the three is ever negative, so a dash only separates.
-    partition, task_attempt_id, ledger_id = (int(part) for part in name.split("-"))
+    partition, task_attempt_id, ledger_id = (_number(part) for part in name.split("-"))
     return TokenChild(partition, task_attempt_id, ledger_id)
 
 
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """The numbers that nodes are called by, ascending; what is called otherwise is somebody else's."""
+    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+
+
 def parse_chunk_epoch(name: str) -> int:
-    """The epoch that wrote the chunk of this name."""
-    return int(name.partition("-")[0])
+    """The epoch that wrote the chunk of this name.
+
+    Raises:
+        ValueError: it is no chunk's.
+    """
+    return _number(name.partition("-")[0])
+
+
+def _number(digits: str) -> int:
+    if _NUMBER.fullmatch(digits) is None:
+        raise ValueError(f"no number: {digits[:40]!r}")
+    return int(digits)
 
 
 class LogPaths:

@@ -8,6 +8,7 @@ number of times.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -27,7 +28,13 @@ from spark_bookkeeper.log.format.model import (
     LogHead,
     LogState,
 )
-from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, unescape
+from spark_bookkeeper.log.nodes.paths import (
+    LogPaths,
+    LogTree,
+    numbers_of,
+    parse_child_name,
+    unescape,
+)
 
 A = TypeVar("A")
 K = TypeVar("K")
@@ -172,7 +179,7 @@ class LogNodes:
 
     async def schemas(self) -> dict[int, bytes]:
         """All schemas by number."""
-        numbers = sorted(int(name) for name in await self.store.children(self.tree.schemas) or [])
+        numbers = numbers_of(await self.store.children(self.tree.schemas) or [])
         return await _read_each(self.schema, numbers)
 
     async def draw_epoch(self, token: Token) -> int:
@@ -202,20 +209,25 @@ class LogNodes:
 
     async def epochs(self) -> list[int]:
         """Epochs that still have a token, ascending."""
-        return sorted(int(name) for name in await self.store.children(self.tree.tokens) or [])
+        return numbers_of(await self.store.children(self.tree.tokens) or [])
 
     async def token_children(self, epoch: int) -> list[TokenChild]:
         """The ledgers under a token; final once the token is not LIVE. Empty when it is gone."""
         names = await self.store.children(self.tree.token(epoch)) or []
-        return sorted(parse_child_name(name) for name in names)
+        found: list[TokenChild] = []
+        for name in names:
+            # What is called otherwise is nobody's ledger, and no reason to stop at.
+            with suppress(ValueError):
+                found.append(parse_child_name(name))
+        return sorted(found)
 
     async def job_epochs(self, job: str) -> list[int]:
         """Epochs whose tasks claimed under ``job`` (a node name), ascending."""
-        return sorted(int(name) for name in await self.store.children(self.tree.job(job)) or [])
+        return numbers_of(await self.store.children(self.tree.job(job)) or [])
 
     async def garbage_epochs(self) -> list[int]:
         """Epochs that left garbage, ascending."""
-        return sorted(int(name) for name in await self.store.children(self.tree.garbage) or [])
+        return numbers_of(await self.store.children(self.tree.garbage) or [])
 
     async def garbage(self, epoch: int) -> Garbage | None:
         """What the commit of ``epoch`` dropped; ``None``: it is gone."""

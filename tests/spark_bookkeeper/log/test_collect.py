@@ -275,3 +275,24 @@ async def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing(
 def test_all_defects_of_retention_are_told_at_once() -> None:
     with pytest.raises(ValueError, match=r"deleted_ledger.*job_timeout.*concurrency"):
         RetentionSettings(deleted_ledger_retention_ms=-1, job_timeout_ms=0, concurrency_max=0)
+
+
+@pytest.mark.parametrize("name", ["notes", "1_0", "٣", "9" * 5_000, "a@b", "%ff@1", "1-2", "1-2-x"])
+async def test_nodes_that_somebody_made_in_a_log_stop_nothing(world: LogWorld, name: str) -> None:
+    """Collection of this log, and with it of all others, ended with an error that is none of ours."""
+    await append_and_overwrite(world)
+    tree, store = world.nodes().tree, world.nodes().store
+    messages = await world.plan_and_write(Job.of_batch("b-3"))
+    epoch = messages[0].epoch.number
+    jobs = tree.job("x").rpartition("/")[0]
+    for folder in (tree.schemas, tree.tokens, tree.token(epoch), jobs, tree.garbage, tree.chunks):
+        await store.create(f"{folder}/{name}", b"whatever", make_parents=True)
+
+    await world.commit(messages)
+    late = await world.collect_after(7 * DAY_MS)
+
+    assert late.ledgers_left == []
+    assert await world.visible_ledgers() <= world.ledgers()
+    assert await world.nodes().epochs() == [epoch], (
+        "it is not empty: whose node that is may take it away"
+    )
