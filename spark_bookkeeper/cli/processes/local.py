@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,9 @@ from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from bookkeeper_metadata.foundation.tls.settings import TLS_VARIABLES
 from spark_bookkeeper.cli.options import debug_option
 from spark_bookkeeper.cli.output import print_json
+
+if TYPE_CHECKING:
+    from spark_bookkeeper.local.cluster import LocalCluster
 
 SNIPPET = """\
 from pyspark.sql import SparkSession
@@ -101,19 +105,25 @@ def local(
                 }
             )
         else:
-            click.echo(f"metadata service URI: {uri}")
-            click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
-            click.echo(f"data: {cluster.directory}")
-            shown = [each for each in (*cluster.bookies, cluster.auto_recovery) if each is not None]
-            click.echo("metrics:" + "".join(f" {each.http_address}/metrics" for each in shown))
-            click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
-            if given := [name for name in TLS_VARIABLES.values() if os.environ.get(name)]:
-                # As of a shell that is prepared for another cluster.
-                click.echo(
-                    f"It speaks in clear, which clients of a shell refuse that has {', '.join(given)}."
-                )
-            click.echo("Ctrl-C stops it.")
+            _show(cluster)
         # Waiting with a timeout lets signal handlers run on every platform.
         while not ended.wait(1.0):
             pass
         click.echo("stopping ...", err=True)
+
+
+def _show(cluster: LocalCluster) -> None:
+    """Where it is, and what to paste."""
+    uri = cluster.metadata_service_uri
+    click.echo(f"metadata service URI: {uri}")
+    click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
+    click.echo(f"data: {cluster.directory}")
+    shown = [each for each in (*cluster.bookies, cluster.auto_recovery) if each is not None]
+    click.echo("metrics:" + "".join(f" {each.http_address}/metrics" for each in shown))
+    click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
+    if given := [name for name in TLS_VARIABLES.values() if os.environ.get(name)]:
+        # As of a shell that is prepared for another cluster.
+        click.echo(
+            f"It speaks in clear, which clients of a shell refuse that has {', '.join(given)}."
+        )
+    click.echo("Ctrl-C stops it.")
