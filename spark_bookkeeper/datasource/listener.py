@@ -96,7 +96,7 @@ def batch_report(progress: Mapping[str, Any] | str) -> BatchReport:
     """One progress event in terms of logs and commits; takes what :func:`lag` takes."""
     document = _document(progress)
     # Spark itself says -1 of a sink that does not count.
-    written = int(document.get("sink", {}).get("numOutputRows", -1))
+    written = int((document.get("sink") or {}).get("numOutputRows", -1))
     return BatchReport(
         query_id=str(document["id"]),
         name=document.get("name"),
@@ -214,9 +214,10 @@ def _offset(value: object) -> dict[str, Any] | None:
     """An offset of ours, which Spark's JSON holds as an object or as text; ``None`` for others."""
     try:
         found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    if isinstance(found, dict) and "log" in found and "row" in found:
+    # Another source's may have fields of the same names.
+    if isinstance(found, dict) and all(type(found.get(name)) is int for name in ("log", "row")):
         return found
     return None
 

@@ -117,6 +117,21 @@ def test_offsets_may_be_text_and_foreign_text_is_not_ours() -> None:
     assert lag(json.dumps(progress())) == lag(progress())
 
 
+@pytest.mark.parametrize(
+    "offset",
+    [{"log": "a", "row": "b"}, {"log": 1, "row": None}, {"log": True, "row": 1}, "[" * 100_000],
+)
+def test_an_offset_of_another_source_is_not_ours_whatever_its_fields_are_called(
+    offset: object,
+) -> None:
+    """It ended the listener, and with it what Spark tells of all queries."""
+    report = batch_report(
+        {"id": "q", "batchId": 0, "sources": [{"endOffset": offset}], "sink": None}
+    )
+    assert report.sources == ()
+    assert report.rows_written is None
+
+
 def test_a_sink_that_does_not_count_has_no_rows() -> None:
     uncounted = progress(sink={"description": "ForeachBatchSink", "numOutputRows": -1})
 
