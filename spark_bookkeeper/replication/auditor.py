@@ -32,6 +32,8 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 10.0
 """How often it looks whatever its watches say, and whether it is still elected."""
+_UNHEARD_AGAIN_S = 60.0
+"""Pause behind a walk through all ledgers in which no bookie said anything."""
 
 
 class Auditor:
@@ -132,29 +134,34 @@ class Auditor:
     async def _check_periodically(self) -> None:
         """Have bookies asked what they hold, as often as the settings say, whoever did it last."""
         while True:
+            pause_s = _LOOK_AGAIN_S
             try:
                 for check, (interval_ms, look) in self._checks.items():
-                    if await self._is_due(check, interval_ms) and await self._marks.is_enabled():
-                        await self._check(check, look)
+                    is_due = await self._is_due(check, interval_ms)
+                    may_check = is_due and await self._marks.is_enabled()
+                    if may_check and not await self._check(check, look):
+                        pause_s = _UNHEARD_AGAIN_S
             except BookKeeperError as error:
                 _LOGGER.warning("copies are not checked now. detail=%s", error)
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(pause_s)
 
-    async def _check(self, check: PeriodicCheck, look: Look) -> None:
+    async def _check(self, check: PeriodicCheck, look: Look) -> bool:
+        """Whether any bookie said anything; else the check is due still."""
         await self._cluster.ledgers.sync()
         self._copies.begin()
         marked = await self._mark_lacking(look, self._measures.checks)
         by, silent = check.name.lower(), sorted(self._copies.silent)
         if silent and not self._copies.heard:
-            # As without a certificate that they take: the check is not made, and is due still.
+            # As without a certificate that they take.
             _LOGGER.warning(
                 "copies are not checked now, no bookie answers. by=%s asked=%s", by, silent
             )
-            return
+            return False
         await self._marks.note_check(check, self._clock_ms())
         _LOGGER.info("copies checked. by=%s marked=%d", by, marked)
         if silent:
             _LOGGER.warning("of some bookies no copies were checked. by=%s silent=%s", by, silent)
+        return True
 
     async def _mark_lacking(self, look: Look, took: Durations) -> int:
         loop = asyncio.get_running_loop()
