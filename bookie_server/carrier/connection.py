@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -79,8 +80,8 @@ class Connection:
         self._pause_at_s = 0.0
         self._is_waiting = False
         self._filling: _Filling | None = None
-        self._awaited: asyncio.Future[None] | None = None
-        """That something can be received."""
+        self._awaited: asyncio.Future[Any] | None = None
+        """What whoever receives waits for, and the end of the connection settles."""
         self._drained: asyncio.Future[None] | None = None
         self._end = ""
         """Why it has ended; empty: it has not."""
@@ -173,6 +174,45 @@ class Connection:
             self._awaited = self._loop.create_future()
             self._stream.call_when_readable(partial(settle, self._awaited, None))
             await self._awaited
+
+    async def receive_each(self, memory: memoryview, take: Callable[[int], bool]) -> bool:
+        """Have ``take`` called with how many bytes have come there, whenever some have, until it says false.
+
+        It is called between two steps of the event loop, so what it takes costs this task no turn. Returns true once it has said
+        false; false: the peer has ended the connection. An error of its own ends the connection here.
+
+        Raises:
+            ConnectionEndedError: it has ended otherwise.
+        """
+        self._check()
+        over: asyncio.Future[bool] = self._loop.create_future()
+        self._awaited = over
+
+        def go_on() -> None:
+            pause_at_s = self._loop.time() + STEP_S
+            while not over.done():
+                try:
+                    count = self._stream.receive_into(memory)
+                    if count is None:
+                        break
+                    if not count or not take(count):
+                        settle(over, bool(count))
+                except OSError as error:
+                    self._broken(error)
+                except Exception:
+                    # A defect ends this connection, and none of the others.
+                    _LOGGER.exception("taking what came. peer=%s", self.peer)
+                    self._ended("it met a defect here")
+                if self._loop.time() >= pause_at_s:
+                    break
+            # Once nobody waits any longer, what comes is left to who receives next.
+            if not over.done():
+                self._stream.call_when_readable(go_on)
+
+        go_on()
+        is_taken = await over
+        self._check()
+        return is_taken
 
     async def discard_all(self) -> None:
         """Read until the connection ends, and keep nothing."""

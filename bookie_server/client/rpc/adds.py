@@ -43,6 +43,7 @@ class RpcAdds(MessageStream):
         self._in_flight = 0
         self._sent_s: dict[SentSection, float] = {}
         """When each section was sent that is not answered, the oldest first."""
+        self._received = new_body(_RECEIVED_SIZE_MAX)
         self._rest = b""
 
     @property
@@ -77,22 +78,32 @@ class RpcAdds(MessageStream):
             self._connection.write(parts)
 
     async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:
-        received = new_body(_RECEIVED_SIZE_MAX)
-        if self._has_dropped_answers():
-            raise StreamEndedError("some adds are never answered")
+        untaken: list[Buffer] = []
+
+        def take(count: int) -> bool:
+            if self._has_dropped_answers():
+                return False
+            message = self._rest + self._received[:count]
+            if take_at_once(message):
+                return True
+            untaken.append(message)
+            return False
+
         try:
-            count = await self._receive_some(received)
+            is_there = await self._receive_each(take)
         except ConnectionEndedError as error:
             raise StreamEndedError(str(error)) from error
-        if not count:
+        if not is_there:
             raise StreamEndedError("the bookie ended the connection")
-        return self._rest + received[:count]
+        if not untaken:
+            raise StreamEndedError("some adds are never answered")
+        return untaken[0]
 
-    async def _receive_some(self, received: memoryview) -> int:
+    async def _receive_each(self, take: Callable[[int], bool]) -> bool:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._silence_s):
-                    return await self._connection.receive_some(received)
+                    return await self._connection.receive_each(self._received, take)
             if self._in_flight and self._loop.time() - self._heard_s >= self._silence_s:
                 raise StreamEndedError("nothing is answered any more")
 
