@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -191,3 +192,79 @@ def test_others_run_while_messages_keep_coming(monkeypatch: pytest.MonkeyPatch) 
         assert len(turns_of_takes) == 50
 
     assert run(main()) == []
+
+
+class Pieces:
+    """What is taken as it comes, until there is enough of it."""
+
+    def __init__(self, connection: Connection, enough: int = 2**40) -> None:
+        self._connection = connection
+        self._memory = new_body(1_000)
+        self.enough = enough
+        self.taken = bytearray()
+
+    def take(self, count: int) -> bool:
+        self.taken += self._memory[:count]
+        return len(self.taken) < self.enough
+
+    async def receive(self) -> bool:
+        return await self._connection.receive_each(self._memory, self.take)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_comes_is_taken_once_however_often_its_receiver_gives_up(seed: int) -> None:
+    """As an adder does that looks now and then whether anything was answered."""
+
+    async def main() -> None:
+        scene, random = Scene(seed), Random(seed)
+        sent = random.randbytes(100_000)
+        pieces = Pieces(scene.connection, enough=40_000)
+        sending = asyncio.create_task(send_all(scene.peer, sent))
+        is_enough = False
+        async with asyncio.timeout(LONG_S):
+            while not is_enough:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(random.choice((0.0, 0.000_1, 0.01))):
+                        assert await pieces.receive()
+                        is_enough = True
+            assert 40_000 <= len(pieces.taken) <= 41_000
+            pieces.enough = 2**40
+            await sending_and_closed(sending, scene.peer, pieces)
+        assert bytes(pieces.taken) == sent
+
+    assert run(main()) == []
+
+
+async def sending_and_closed(sending: asyncio.Task[None], peer: SimStream, pieces: Pieces) -> None:
+    """What is left is taken, and then the peer ends the connection."""
+
+    async def close() -> None:
+        await sending
+        peer.close()
+
+    closing = asyncio.create_task(close())
+    assert not await pieces.receive()
+    await closing
+
+
+@pytest.mark.parametrize("how", ["closed", "defect"])
+def test_whoever_takes_what_comes_is_told_of_the_end(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        scene = Scene()
+
+        def take(_: int) -> bool:
+            if how == "defect":
+                raise RuntimeError("a defect")
+            scene.connection.close()
+            return False
+
+        await send_all(scene.peer, b"x")
+        with pytest.raises(ConnectionEndedError, match="closed" if how == "closed" else "defect"):
+            await scene.connection.receive_each(new_body(10), take)
+        with pytest.raises(ConnectionEndedError):
+            await scene.connection.receive_each(new_body(10), take)
+
+    assert run(main()) == []
+    assert ("taking what came" in caplog.text) is (how == "defect")
