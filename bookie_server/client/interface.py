@@ -23,6 +23,8 @@ from bookie_server.wire.messages import (
 
 _RANGES_MAX = 2**24
 """Of one ledger at one bookie: of more the client has no memory."""
+_EMPTY_PAGES_MAX = 10_000
+"""One behind the other: whoever has no lists is read by a few ids a page, and nobody has gaps of so many."""
 
 
 class BookieClient(ABC):
@@ -65,14 +67,16 @@ class BookieClient(ABC):
         The pages are looked up one after the other; an entry added meanwhile may be missing.
         """
         held: list[IdRange] = []
-        first_entry = 0
+        first_entry, empty_pages = 0, 0
         while True:
             page = await self.list_page(ledger_id, first_entry)
             held += page.held
             if page.status not in (Status.OK, Status.LIMBO) or not page.next_entry:
                 return EntryList(page.status, tuple(held), damaged_count=page.damaged_count)
             last_listed = page.held[-1].last_entry if page.held else first_entry
-            if page.next_entry <= last_listed or len(held) > _RANGES_MAX:
+            empty_pages = 0 if page.held else empty_pages + 1
+            is_endless = len(held) > _RANGES_MAX or empty_pages > _EMPTY_PAGES_MAX
+            if page.next_entry <= last_listed or is_endless:
                 return EntryList(Status.UNKNOWN, tuple(held))  # it would go on for ever
             first_entry = page.next_entry
 

@@ -74,9 +74,13 @@ class Mark:
     """When that node was made, by the service's clock: the versions of one that is made again begin anew."""
 
 
+_NAMED_MAX = 100
+"""Bookies that a mark names; an id has at most 255 characters, and a text a bound."""
+
+
 def encode_mark(mark: Mark) -> bytes:
-    """The text that Apache's tools read."""
-    message = UnderreplicatedLedgerFormat(replica=mark.bookie_ids)
+    """The text that Apache's tools read; of very many bookies some: who mends the ledger finds out who lacks what."""
+    message = UnderreplicatedLedgerFormat(replica=mark.bookie_ids[:_NAMED_MAX])
     if mark.marked_ms is not None:
         message.ctime = mark.marked_ms
     return text_format.MessageToString(message).encode()

@@ -32,8 +32,8 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 10.0
 """How often it looks whatever its watches say, and whether it is still elected."""
-_UNHEARD_AGAIN_S = 60.0
-"""Pause behind a walk through all ledgers in which no bookie said anything."""
+_AGAIN_S = 60.0
+"""Pause behind a walk through all ledgers in which no bookie said anything, or that passed over some."""
 
 
 class Auditor:
@@ -127,7 +127,10 @@ class Auditor:
                 due = bookies.due(now_s())
                 if due and await self._marks.is_enabled():
                     await self.audit(due)
-                    bookies.on_audited(due)
+                    if self._walk.passed_over:
+                        await _wait(changed, _AGAIN_S)  # they are due still
+                    else:
+                        bookies.on_audited(due)
                 else:
                     await _wait(changed, bookies.left_s(now_s(), _LOOK_AGAIN_S))
 
@@ -140,13 +143,13 @@ class Auditor:
                     is_due = await self._is_due(check, interval_ms)
                     may_check = is_due and await self._marks.is_enabled()
                     if may_check and not await self._check(check, look):
-                        pause_s = _UNHEARD_AGAIN_S
+                        pause_s = _AGAIN_S
             except BookKeeperError as error:
                 _LOGGER.warning("copies are not checked now. detail=%s", error)
             await asyncio.sleep(pause_s)
 
     async def _check(self, check: PeriodicCheck, look: Look) -> bool:
-        """Whether any bookie said anything; else the check is due still."""
+        """Whether any bookie said anything, and no ledger showed a defect; else the check is due still."""
         await self._cluster.ledgers.sync()
         self._copies.begin()
         marked = await self._mark_lacking(look, self._measures.checks)
@@ -156,6 +159,8 @@ class Auditor:
             _LOGGER.warning(
                 "copies are not checked now, no bookie answers. by=%s asked=%s", by, silent
             )
+            return False
+        if self._walk.passed_over:
             return False
         await self._marks.note_check(check, self._clock_ms())
         _LOGGER.info("copies checked. by=%s marked=%d", by, marked)

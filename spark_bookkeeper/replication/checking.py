@@ -59,6 +59,8 @@ class LedgerWalk:
         self._cluster = cluster
         self._marks = marks
         self._clock_ms = clock_ms
+        self.passed_over = 0
+        """Ledgers of the last walk that showed a defect: whether they lack anything is not known."""
 
     async def mark_lacking(self, look: Look) -> int:
         """Look at every ledger, and mark those that lack copies; returns how many. What this user may not see is said.
@@ -79,8 +81,20 @@ class LedgerWalk:
                 return False
             return True
 
+        async def mark_unless_defective(ledger_id: int, metadata: LedgerMetadata) -> bool:
+            try:
+                return await mark_if_lacking(ledger_id, metadata)
+            except BookKeeperError:
+                raise
+            except Exception:
+                # A defect that one ledger shows must not keep all others from being healed.
+                _LOGGER.exception("a ledger is passed over. ledger_id=%d", ledger_id)
+                self.passed_over += 1
+                return False
+
+        self.passed_over = 0
         refused = list[MetadataAccessError]()
-        found = await find_ledgers(self._cluster, mark_if_lacking, refused.append)
+        found = await find_ledgers(self._cluster, mark_unless_defective, refused.append)
         if refused:
             # Whoever makes one such node must not keep all others from being healed.
             _LOGGER.error(
@@ -115,16 +129,7 @@ async def find_ledgers(
                 raise
             on_refused(refused)
             return False
-        try:
-            return await is_wanted(ledger_id, metadata)
-        except BookKeeperError:
-            raise
-        except Exception:
-            if on_refused is None:
-                raise
-            # A defect that one ledger shows must not keep all others from being healed.
-            _LOGGER.exception("a ledger is passed over. ledger_id=%d", ledger_id)
-            return False
+        return await is_wanted(ledger_id, metadata)
 
     async def look_at_all(ledger_ids: Sequence[int]) -> list[int]:
         are_wanted = await each(look_at, ledger_ids, concurrency_max=LEDGERS_AT_ONCE)

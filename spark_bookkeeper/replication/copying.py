@@ -13,7 +13,7 @@ from functools import partial
 from bookie_server.core.shares import Share, not_held
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.limits import ID_SPAN_MAX
-from bookie_server.wire.messages import IdRange, Status
+from bookie_server.wire.messages import SAYS_WHAT_IS_WANTED, IdRange, Status
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks, settle
@@ -115,7 +115,7 @@ class LedgerCopier:
         return copied
 
     async def _last_missing(self, share: Share, entry_id: int) -> int:
-        """The last entry, ``entry_id`` or one behind it, up to which no member says that it has any."""
+        """The last entry, ``entry_id`` or one behind it, up to which every member that can be asked says that it has none."""
         lists = await asyncio.gather(
             *(
                 self._cluster.client(member).list_page(self._ledger_id, entry_id + 1)
@@ -123,10 +123,16 @@ class LedgerCopier:
                 if member != share.bookie_id
             )
         )
-        begins = [
-            part.first_entry for each in lists for part in each.held if part.last_entry > entry_id
-        ]
-        return max(entry_id, min(begins, default=share.last_entry + 1) - 1)
+        begins = [share.last_entry + 1]
+        for each in lists:
+            if each.status is Status.UNREACHABLE:
+                continue  # what it has cannot be read now
+            if each.status not in SAYS_WHAT_IS_WANTED:
+                return entry_id
+            parts = [part.first_entry for part in each.held if part.last_entry > entry_id]
+            # A page may be empty, and another one behind it.
+            begins += parts[:1] or ([each.next_entry] if each.next_entry else [])
+        return max(entry_id, min(begins) - 1)
 
     async def _send(self, runs: Sequence[Run], size_bytes: int, target: str) -> None:
         await self._pace.take(size_bytes)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.bookie import Bookie
+from bookie_server.client import interface
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.wire import bookie_pb2 as pb
@@ -87,3 +88,21 @@ async def test_pages_that_lead_nowhere_end() -> None:
     client: BookieClient = Astray("b:1", None)  # type: ignore[arg-type]
 
     assert (await client.list_entries(7)).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("has_ranges", [False, True])
+async def test_a_list_without_an_end_ends(
+    has_ranges: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile bookie's next page began one id further, for ever."""
+    monkeypatch.setattr(interface, "_RANGES_MAX", 1_000)
+
+    async def page(_: LocalBookieClient, __: int, first_entry: int) -> EntryList:
+        held = (IdRange(first_entry, first_entry, Status.OK),) if has_ranges else ()
+        return EntryList(Status.OK, held, first_entry + 1)
+
+    monkeypatch.setattr(LocalBookieClient, "list_page", page)
+    async with running_bookie(tmp_path) as bookie:
+        listed = await LocalBookieClient("b:1", bookie).list_entries(7)
+    assert listed.status is Status.UNKNOWN
+    assert len(listed.held) <= 1_001

@@ -86,6 +86,9 @@ class RpcReads:
         if answer is None or not isinstance(answer.reply, messages.BatchReply):
             return None
         self._had_batch = True
+        if answer.status is RpcStatus.ENOENTRY and first < last:
+            # It was told of the first alone, and the others may be there.
+            return await self._read_singly(request)
         if answer.status is not RpcStatus.EOK:
             status = meaning_of(answer.status)
             rest = status if status is Status.NO_LEDGER else Status.NOT_REACHED

@@ -6,6 +6,7 @@ is left to :mod:`bookie_server.wire.rpc.quick`, which says the same of each.
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,8 +20,12 @@ from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 _FEW = 4
 """Answers that it takes less to read one by one than to make a table of."""
+_TABLE_AT_FIRST, _TABLE_GROWTH = 16, 4
+"""Rows: of a striped ledger few are alike, one behind the other, and a table of all the rest would be made for each few."""
 _LAYOUTS_MAX = 256
-_ID_SIZE = 8
+_ID = struct.Struct(">q")
+_ID_SIZE = _ID.size
+"""Of version 2, at the end of an answer."""
 
 
 class Answers(NamedTuple):
@@ -75,6 +80,8 @@ def _count(received: memoryview, at: int, answer: QuickAnswer, first: int, *, is
     if most < _FEW or first > ENTRY_ID_MAX - most:
         return 1
     # Of the ledgers of many writers answers come mixed, and a table would be made for nothing.
+    if is_v2 and _ID.unpack_from(received, at + _FEW * size - _ID_SIZE)[0] != first + _FEW - 1:
+        return 1
     ahead = answer_at(received, at + (_FEW - 1) * size)
     if (
         ahead is None
@@ -83,10 +90,19 @@ def _count(received: memoryview, at: int, answer: QuickAnswer, first: int, *, is
     ):
         return 1
     layout = _v2_layout(size) if is_v2 else _v3_layout(size, *places_in_v3(received, at))
-    rows = np.frombuffer(received, np.uint8, most * size, at).reshape(most, size)
-    are_alike = ((rows ^ rows[0]) & layout.mask == 0).all(axis=1)
-    are_alike &= layout.values(rows) == np.arange(first, first + most)
-    return most if are_alike.all() else int(are_alike.argmin())
+    pattern = np.frombuffer(received, np.uint8, size, at)
+    count, rows_max = 0, _TABLE_AT_FIRST
+    while count < most:
+        some = min(rows_max, most - count)
+        rows = np.frombuffer(received, np.uint8, some * size, at + count * size)
+        rows = rows.reshape(some, size)
+        are_alike = ((rows ^ pattern) & layout.mask == 0).all(axis=1)
+        are_alike &= layout.values(rows) == np.arange(first + count, first + count + some)
+        if not are_alike.all():
+            return count + int(are_alike.argmin())
+        count += some
+        rows_max *= _TABLE_GROWTH
+    return count
 
 
 @lru_cache(maxsize=1)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import EntryList, Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.paths import PeriodicCheck
+from bookkeeper_metadata.underreplication import Mark, Underreplication
+from spark_bookkeeper.replication import auditor
 from spark_bookkeeper.replication.checking import CopyChecks
+from tests.doubles.bookies import FaultyClient
 from tests.doubles.records import encode_copy, records, write
 from tests.doubles.waits import until_read
 from tests.spark_bookkeeper.ledger.scene import Scene
 from tests.spark_bookkeeper.replication.test_auditor import auditor_of, running, until_marked
 from tests.spark_bookkeeper.replication.test_checking import leave_out
 from tests.spark_bookkeeper.replication.test_mending import assert_whole
+from tests.spark_bookkeeper.replication.test_mending import write as fill
 from tests.spark_bookkeeper.replication.test_worker import marked, marks_of, worker_of
 
 AT_ONCE_S = 60
@@ -74,6 +80,40 @@ async def test_what_lies_behind_a_gap_is_copied_all_the_same(scene: Scene) -> No
     assert await marked(scene) == [holey], "what is in the middle is missing still"
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        lambda first: EntryList(Status.OK, next_entry=first + 16 if first < 2_000 else 0),
+        lambda _: EntryList(Status.UNKNOWN),
+    ],
+    ids=["of nothing, and another one behind it", "that says nothing"],
+)
+async def test_what_no_list_names_is_copied_all_the_same(
+    scene: Scene, page: Callable[[int], EntryList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a bookie of Apache's lists that has no lists, or cannot read what it has: all behind the gap was left out."""
+    holey = await poison(scene, *scene.ensemble, last_entry=2_000)
+    cluster, source, target = scene.cluster.client(7).cluster, *scene.ensemble[:2]
+    await cluster.prepare(scene.ensemble)
+    for entry_id in range(1_000, 2_001, 100):
+        copy = encode_copy(holey, records([b"x"], entry_id, ledger_id=holey))
+        assert await write(cluster.client(source), copy) is Status.OK
+    await marks_of(scene).mark(holey, [target], now_ms=7)
+    list_page = FaultyClient.list_page
+
+    async def of_the_source(self: FaultyClient, ledger_id: int, first_entry: int) -> EntryList:
+        if self.bookie_id == source:
+            return page(first_entry)
+        return await list_page(self, ledger_id, first_entry)
+
+    monkeypatch.setattr(FaultyClient, "list_page", of_the_source)
+    await asyncio.wait_for(worker_of(scene).look(), AT_ONCE_S)
+
+    listed = await cluster.client(target).list_entries(holey)
+    assert [part.first_entry for part in listed.held] == [*range(1_000, 2_001, 100)]
+    assert await marked(scene) == [holey]
+
+
 @pytest.mark.parametrize("address", ["h:" + "9" * 4_400, "h:70000", "a" * 70 + ".b:3181", "h:٣١٨١"])
 async def test_an_address_that_nobody_can_have_ends_no_audit(scene: Scene, address: str) -> None:
     """It ended the auditor, which was started again and met it again."""
@@ -120,3 +160,53 @@ async def test_a_defect_that_one_ledger_shows_ends_nothing_for_the_others(
     assert await worker.look() == 1
     assert await marked(scene) == [strange]
     assert worker._measures.failed_tries == 1
+
+
+async def test_a_check_that_passed_over_a_ledger_is_due_still(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await leave_out(scene, 1)
+
+    async def fails(*_: object) -> set[str]:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(CopyChecks, "by_lists", fails)
+    done = marks_of(scene).last_check_ms
+    async with running(auditor_of(scene.cluster)):
+        await until_read(lambda: done(PeriodicCheck.ALL_LEDGERS), lambda ms: ms == 7)
+    assert await done(PeriodicCheck.REPLICAS) is None
+    assert "a ledger is passed over" in caplog.text
+
+
+async def test_an_audit_that_passed_over_a_ledger_is_made_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as made, and the lost bookie's ledgers waited for a day."""
+    monkeypatch.setattr(auditor, "_AGAIN_S", 0.01)
+    await fill(scene, 9)
+    mark, tries = Underreplication.mark, 0
+
+    async def fails_at_first(self: Underreplication, *what: Any, **how: Any) -> Mark:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise RuntimeError("a defect that passes")
+        return await mark(self, *what, **how)
+
+    monkeypatch.setattr(Underreplication, "mark", fails_at_first)
+    async with running(auditor_of(scene.cluster, lost_bookie_delay_ms=0)):
+        await scene.cluster.take_away(scene.ensemble[0])
+        await until_marked(scene, scene.ledger_id)
+    assert tries >= 3
+
+
+async def test_a_mark_of_very_many_bookies_is_read_again(scene: Scene) -> None:
+    await fill(scene, 9)
+    names = [f"bookie-{at:04d}.bookies.production.svc.cluster.local:3181" for at in range(1_200)]
+    await marks_of(scene).mark(scene.ledger_id, names, now_ms=7)
+    await marks_of(scene).mark(scene.ledger_id, ["another:1"], now_ms=7)
+
+    found = await marks_of(scene).read(scene.ledger_id)
+    assert found is not None
+    assert set(found.bookie_ids) < set(names)
+    assert await worker_of(scene).look() == 1

@@ -50,3 +50,24 @@ async def test_one_lost_batch_does_not_end_batches_for_good(
         assert await ids() == IDS
         assert batches == [True, False]
         await client.close()
+
+
+async def test_what_lies_behind_an_entry_that_is_not_there_is_returned(tmp_path: Path) -> None:
+    """A batch that begins with one is refused as a whole, though that says nothing of the others."""
+    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
+    async with (
+        running_bookie(tmp_path) as bookie,
+        serving_all(bookie, BookieInfo("b:1"), tmp_path) as ports,
+    ):
+        client = over_rpc_v2("b:1", ports.rpc_address, settings)
+        for entry_id in (3, 4, 7):
+            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+        reply = await client.read(ReadRequest(ledger_id=LEDGER, first_entry=1, last_entry=8))
+        await client.close()
+    assert [id for run in reply.runs for id in run.entry_ids] == [3, 4, 7]
+    assert [(part.first_entry, part.last_entry) for part in reply.missing] == [
+        (1, 2),
+        (5, 6),
+        (8, 8),
+    ]
+    assert {part.status for part in reply.missing} == {Status.NO_ENTRY}
