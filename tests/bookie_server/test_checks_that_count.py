@@ -14,8 +14,13 @@ from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.identity.cookie_file import (
     STARTS_NAME,
+    DirectoryCookie,
+    DirectorySet,
+    Member,
     Start,
+    read_cookie,
     read_start,
+    write_cookie,
     write_start,
 )
 from bookie_server.storage.index.delta import MalformedDeltaError, _ids_of
@@ -169,3 +174,29 @@ def test_a_lac_is_that_of_its_ledger() -> None:
     packet = encode_lac_packet(Crc32cDigest(), 7, 3)
     assert parse_lac_packet(packet, Crc32cDigest(), 7) == 3
     assert parse_lac_packet(packet, Crc32cDigest(), 8) is None
+
+
+@pytest.mark.parametrize(
+    "start",
+    [Start("1", "x", ""), Start(None, "x", ""), Start(True, "x", ""), Start(1, 7, "")],  # type: ignore[arg-type]
+)
+def test_a_start_counters_file_has_the_types_that_it_is_compared_by(start: Start) -> None:
+    """One that was changed by hand, its checksum with it, ended the start with an error that names no file."""
+    files = SimFileSystem()
+    files.make_directory("/j")
+    write_start(files, "/j", start)
+    with pytest.raises(DamagedFileError, match="no start counter"):
+        read_start(files, "/j")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [(Member(["a"], "/j"),), (Member("a", 7),)],  # type: ignore[arg-type]
+)
+def test_so_has_a_cookies_file(members: tuple[Member, ...]) -> None:
+    files = SimFileSystem()
+    files.make_directory("/j")
+    directories = DirectorySet(1, members, (Member("b", "/l"),))
+    write_cookie(files, "/j", DirectoryCookie("b:1", "c", "a", directories))
+    with pytest.raises(DamagedFileError, match="no cookie"):
+        read_cookie(files, "/j")

@@ -14,7 +14,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import FileSystem
@@ -23,6 +23,7 @@ from bookie_server.wire.digest import crc32c
 COOKIE_NAME = "cookie"
 STARTS_NAME = "starts"
 FORMAT_VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def read_cookie(files: FileSystem, directory: str) -> DirectoryCookie:
             tuple(Member(**member) for member in parts["journals"]),
             tuple(Member(**member) for member in parts["ledgers"]),
         )
-        return DirectoryCookie(**{**document, "directories": directories})
+        return _typed(DirectoryCookie(**{**document, "directories": directories}))
     except (KeyError, TypeError) as cause:
         raise DamagedFileError(f"{directory}/{COOKIE_NAME}", f"no cookie: {cause!r}") from cause
 
@@ -123,10 +124,29 @@ def read_start(files: FileSystem, directory: str) -> Start:
     """
     document = _read(files, directory, STARTS_NAME)
     try:
-        return Start(**document)
+        return _typed(Start(**document))
     except TypeError as cause:
         path = f"{directory}/{STARTS_NAME}"
         raise DamagedFileError(path, f"no start counter: {cause}") from cause
+
+
+def _typed(value: T) -> T:
+    """The same, all of whose fields are of their types.
+
+    Raises:
+        TypeError: one is not, though the file's checksum holds: somebody made it so.
+    """
+    for name, kind in get_type_hints(type(value)).items():
+        found = getattr(value, name)
+        if isinstance(found, tuple):
+            for each in found:
+                _typed(each)
+        elif kind in (int, str):
+            if type(found) is not kind:
+                raise TypeError(f"{name}={found!r:.80}")
+        else:
+            _typed(found)
+    return value
 
 
 def _replace(files: FileSystem, directory: str, name: str, document: Mapping[str, Any]) -> None:
