@@ -69,21 +69,9 @@ class LedgerWalk:
             MetadataUnavailableError: some may not be marked.
         """
 
-        async def mark_if_lacking(ledger_id: int, metadata: LedgerMetadata) -> bool:
-            lacking = await look(ledger_id, metadata)
-            if not lacking:
-                return False
-            try:
-                await self._marks.mark(ledger_id, sorted(lacking), now_ms=self._clock_ms())
-            except (MetadataCorruptError, MetadataConflictError) as error:
-                # One that nobody understands must not keep the others unmarked.
-                _LOGGER.error("a ledger is not marked. detail=%s", error)
-                return False
-            return True
-
         async def mark_unless_defective(ledger_id: int, metadata: LedgerMetadata) -> bool:
             try:
-                return await mark_if_lacking(ledger_id, metadata)
+                return await self._mark(ledger_id, await look(ledger_id, metadata))
             except BookKeeperError:
                 raise
             except Exception:
@@ -103,6 +91,18 @@ class LedgerWalk:
                 refused[0],
             )
         return len(found)
+
+    async def _mark(self, ledger_id: int, lacking: Collection[str]) -> bool:
+        """Whether it is marked, which it is not where nobody lacks anything."""
+        if not lacking:
+            return False
+        try:
+            await self._marks.mark(ledger_id, sorted(lacking), now_ms=self._clock_ms())
+        except (MetadataCorruptError, MetadataConflictError) as error:
+            # One that nobody understands must not keep the others unmarked.
+            _LOGGER.error("a ledger is not marked. detail=%s", error)
+            return False
+        return True
 
 
 async def find_ledgers(

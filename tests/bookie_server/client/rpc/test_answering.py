@@ -63,13 +63,17 @@ class Model:
         return asked[0]
 
 
-def sent_to(
-    sections: SentSections, section: EncodedSection, version: int
-) -> tuple[SentSection, EncodedAdds]:
+def sent_to(sections: SentSections, section: EncodedSection, version: int) -> EncodedAdds:
     adds = encode_adds(section, version)
-    sent = SentSection(section, adds)
-    sections.expect(sent, adds)
-    return sent, adds
+    sections.expect(SentSection(section, adds), adds)
+    return adds
+
+
+def ten_sent(version: int) -> tuple[SentSections, int | None, int]:
+    """Ten adds are on their way; by which ledger, and from which name on, they are answered."""
+    sections = KINDS[version]()
+    adds = sent_to(sections, encoded_section([b"x"] * 10, 5), version)
+    return (sections, None, adds.numbers[0]) if adds.numbers else (sections, LEDGER, 5)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -121,10 +125,7 @@ def meaning(status: RpcStatus) -> Status:
 
 @pytest.mark.parametrize("version", KINDS)
 def test_what_nobody_asked_for_ends_the_connection(version: int) -> None:
-    sections = KINDS[version]()
-    _, adds = sent_to(sections, encoded_section([b"x"] * 10, 5), version)
-    first = adds.numbers[0] if adds.numbers else 5
-    ledger_id = None if adds.numbers else LEDGER
+    sections, ledger_id, first = ten_sent(version)
 
     with pytest.raises(MalformedFrameError, match=str(first + 10)):
         sections.take(Answers(ledger_id, first, 11, RpcStatus.EOK, 0))
@@ -132,10 +133,7 @@ def test_what_nobody_asked_for_ends_the_connection(version: int) -> None:
 
 @pytest.mark.parametrize("version", KINDS)
 def test_an_answer_that_comes_twice_ends_the_connection(version: int) -> None:
-    sections = KINDS[version]()
-    _, adds = sent_to(sections, encoded_section([b"x"] * 10, 5), version)
-    first = adds.numbers[0] if adds.numbers else 5
-    ledger_id = None if adds.numbers else LEDGER
+    sections, ledger_id, first = ten_sent(version)
     assert not sections.take(Answers(ledger_id, first, 3, RpcStatus.EOK, 0))
     for name in (first + 2, first + 1):
         with pytest.raises(MalformedFrameError):
@@ -146,7 +144,7 @@ def test_an_answer_of_the_other_version_is_nobodys() -> None:
     """An entry's id is no number, and a number no entry's id."""
     old, new = SectionsOfV2(), SectionsOfV3()
     sent_to(old, encoded_section([b"x"] * 10), v2.VERSION)
-    _, adds = sent_to(new, encoded_section([b"x"] * 10), v3.VERSION)
+    adds = sent_to(new, encoded_section([b"x"] * 10), v3.VERSION)
     with pytest.raises(MalformedFrameError):
         old.take(Answers(None, 3, 1, RpcStatus.EOK, 0))
     with pytest.raises(MalformedFrameError):
@@ -155,7 +153,7 @@ def test_an_answer_of_the_other_version_is_nobodys() -> None:
 
 def test_numbers_are_not_free_while_an_answer_may_come() -> None:
     sections = SectionsOfV3()
-    _, adds = sent_to(sections, encoded_section([b"x"] * 10), v3.VERSION)
+    adds = sent_to(sections, encoded_section([b"x"] * 10), v3.VERSION)
     assert not sections.are_free(adds)
     (done,) = sections.take(Answers(None, adds.numbers[0], 10, RpcStatus.EOK, 0))
     assert done.reply().status is Status.OK
