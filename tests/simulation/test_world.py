@@ -53,6 +53,7 @@ PINNED = (
     7001186,
     3341416929,
     662563347,
+    1126612088,
 )
 PINNED_OVER_SOCKETS = (957863586,)
 """Seeds that once found something, in the product or in the simulation."""

@@ -83,13 +83,13 @@ def i8_fence_monotone(story: Story) -> Iterator[str]:
             case h.AddReplied() | h.Durable() if _may_lose_fence(story, event):
                 continue
             case h.AddReplied(status=Status.OK, is_recovery=False):
-                fence = story.fenced.get((event.bookie, event.ledger))
+                fence = story.takes_no_adds_since(event.bookie, event.ledger)
                 held = story.durable(event.bookie, event.ledger, event.index)
                 for entry in (event.first, event.last):  # of a stripe those between are others'
                     if fence is not None and held.get(entry, fence) > fence:
                         yield f"{event} although fenced, entry {entry}"
             case h.Durable():
-                fence = story.fenced.get((event.bookie, event.ledger))
+                fence = story.takes_no_adds_since(event.bookie, event.ledger)
                 arrived = recovered.get((event.bookie, event.ledger), [])
                 is_written_back = any(add.first <= event.entry <= add.last for add in arrived)
                 if fence is not None and fence < event.index and not is_written_back:
@@ -105,7 +105,8 @@ def _may_lose_fence(story: Story, event: h.AddReplied | h.Durable) -> bool:
 
 
 def i9_fence_before_reply(story: Story) -> Iterator[str]:
-    """A fencing request is answered, positively or not, only behind a durable fence."""
+    """A fencing request is answered, positively or not, only behind a durable fence, or where the end
+    of a limbo has closed the ledger to adds."""
     answers = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER, Status.NOT_REACHED)
     for event in story.history.events:
         if isinstance(event, h.ReadReplied):
@@ -114,7 +115,7 @@ def i9_fence_before_reply(story: Story) -> Iterator[str]:
             is_answer = event.status in answers
         else:
             continue
-        fence = story.fenced.get((event.bookie, event.ledger))
+        fence = story.takes_no_adds_since(event.bookie, event.ledger)
         if event.is_fencing and is_answer and (fence is None or fence > event.index):
             yield f"{event} before the fence was durable"
 

@@ -18,6 +18,7 @@ from tests.simulation.world import collection_history as c
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.checkers import Checker
+from tests.simulation.world.healing_history import LimboEnded
 from tests.simulation.world.process import Band
 
 ENSEMBLE = ("b0", "b1", "b2")
@@ -103,6 +104,8 @@ SOUND: list[h.Event] = [
     h.WriterEnded("w", 7, "LedgerFencedError"),
     closed_at(1),
     h.RecoveryEnded("r", 7, ""),
+    LimboEnded("b9", 7),
+    h.LacReplied(0, "b9", "x", 7, True, NO),
     h.Opened("r", 7, True, 1),
     h.ReadEntry("r", 7, 0, b"0"),
     h.ReadEntry("r", 7, 1, b"1"),
@@ -151,6 +154,12 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     checkers.i8_fence_monotone: {
         "an add succeeded behind the fence": [
             *RECOVERING,
+            *stored(2, "b0"),
+            h.AddReplied("b0", 7, 2, 2, False, OK),
+        ],
+        "an add succeeded behind the end of a limbo": [
+            *ACKED,
+            LimboEnded("b0", 7),
             *stored(2, "b0"),
             h.AddReplied("b0", 7, 2, 2, False, OK),
         ],

@@ -16,6 +16,7 @@ from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from tests.simulation.kit.quorums import write_set
 from tests.simulation.world import collection_history as c
 from tests.simulation.world import history as h
+from tests.simulation.world.healing_history import LimboEnded
 
 NEVER = 1 << 60
 DENIALS = (Status.NO_ENTRY, Status.NO_LEDGER)
@@ -46,6 +47,7 @@ class Story:
         """(ledger, entry) -> crc of the first record anybody stored."""
         self.fenced: dict[tuple[str, int], int] = {}
         """(bookie, ledger) -> when its fence became durable."""
+        self._limbo_ended: dict[tuple[str, int], int] = {}
         self.versions: dict[int, list[h.Committed]] = {}
         self.deleted: dict[int, int] = {}
         self.damaged: dict[str, int] = {}
@@ -63,6 +65,8 @@ class Story:
                     self.acked.setdefault(event.ledger, []).append(event)
                 case h.FenceDurable():
                     self.fenced.setdefault((event.bookie, event.ledger), event.index)
+                case LimboEnded():
+                    self._limbo_ended.setdefault((event.bookie, event.ledger), event.index)
                 case h.Committed():
                     self.versions.setdefault(event.ledger, []).append(event)
                 case h.Deleted():
@@ -123,6 +127,16 @@ class Story:
                 return []
             found += [Replaced(each, range(new.first_entry, last + 1)) for each in came]
         return found
+
+    def takes_no_adds_since(self, bookie: str, ledger: int) -> int | None:
+        """Since when a bookie takes no ordinary add of a ledger, whether or not it crashes.
+
+        The end of a limbo fences, in memory until the next checkpoint: until then the disk
+        says "in limbo", which refuses adds as well.
+        """
+        key = bookie, ledger
+        since = min(self.fenced.get(key, NEVER), self._limbo_ended.get(key, NEVER))
+        return since if since < NEVER else None
 
     def is_assigned(self, bookie: str, ledger: int, entry: int, at: int) -> bool:
         """Whether the metadata of a moment names the bookie for an entry that may be asked for."""
