@@ -76,7 +76,7 @@ class BookieClient(ABC):
             last_listed = page.held[-1].last_entry if page.held else first_entry
             empty_pages = 0 if page.held else empty_pages + 1
             is_endless = len(held) > _RANGES_MAX or empty_pages > _EMPTY_PAGES_MAX
-            if page.next_entry <= last_listed or is_endless:
+            if page.next_entry <= max(first_entry, last_listed) or is_endless:
                 return EntryList(Status.UNKNOWN, tuple(held))  # it would go on for ever
             first_entry = page.next_entry
 

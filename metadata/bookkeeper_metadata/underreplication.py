@@ -75,12 +75,14 @@ class Mark:
 
 
 _NAMED_MAX = 100
-"""Bookies that a mark names; an id has at most 255 characters, and a text a bound."""
+"""Bookies that a mark names, and characters of each: a text has a bound, and a ledger's metadata may name anything."""
+_NAME_SIZE_MAX = 255
 
 
 def encode_mark(mark: Mark) -> bytes:
     """The text that Apache's tools read; of very many bookies some: who mends the ledger finds out who lacks what."""
-    message = UnderreplicatedLedgerFormat(replica=mark.bookie_ids[:_NAMED_MAX])
+    names = [id for id in mark.bookie_ids if len(id) <= _NAME_SIZE_MAX and id.isprintable()]
+    message = UnderreplicatedLedgerFormat(replica=names[:_NAMED_MAX])
     if mark.marked_ms is not None:
         message.ctime = mark.marked_ms
     return text_format.MessageToString(message).encode()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
@@ -44,9 +44,8 @@ class AppendQueue(Generic[R]):
         self._closed_error = closed_error
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
-        # Two lists, since a pair for each append would be one more object for the garbage collector to look at.
-        self._payloads: list[bytes] = []
-        self._futures: list[AddFuture[R]] = []
+        self._queue: list[bytes | AddFuture[R]] = []
+        """Each payload, and its future behind it: a pair would be one more object for the garbage collector to look at."""
         self._is_drain_due = False
         self._held_bytes = 0
         self._is_closed = False
@@ -76,8 +75,8 @@ class AppendQueue(Generic[R]):
             if self._is_closed or self._held_bytes >= self._bytes_max:
                 self._wait_for_room()
             self._held_bytes += len(payload)
-            self._payloads.append(payload)
-            self._futures.append(future)
+            # In one step: between two a signal may raise, and each future behind it would be another payload's.
+            self._queue.extend((payload, future))
             if self._is_drain_due:
                 return future
             self._is_drain_due = True
@@ -112,12 +111,13 @@ class AppendQueue(Generic[R]):
     def drain(self) -> None:
         """On the loop: push everything that is queued, at once."""
         with self._lock:
-            payloads, self._payloads = self._payloads, []
-            futures, self._futures = self._futures, []
+            queue, self._queue = self._queue, []
             # In one step with taking the list: whoever appends after this wakes the loop again.
             self._is_drain_due = False
-        if not payloads:
+        if not queue:
             return
+        payloads = cast("list[bytes]", queue[::2])
+        futures = cast("list[AddFuture[R]]", queue[1::2])
         try:
             self._push(payloads, futures)
         except BookKeeperError as error:

@@ -24,7 +24,7 @@ from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.paths import PeriodicCheck
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Look
+from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Look, Walked
 from spark_bookkeeper.replication.lost_bookies import LostBookies
 from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.settings import ReplicationSettings
@@ -78,8 +78,8 @@ class Auditor:
                 _LOGGER.warning("nothing is audited now. detail=%s", error)
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def audit(self, lost: Collection[str]) -> int:
-        """Mark every ledger that names one of these bookies, unless it came back; returns how many.
+    async def audit(self, lost: Collection[str]) -> Walked:
+        """Mark every ledger that names one of these bookies, unless it came back.
 
         Raises:
             MetadataUnavailableError: some may not be marked.
@@ -87,16 +87,16 @@ class Auditor:
         await self._cluster.ledgers.sync()
         gone = frozenset(lost).difference(await self._cluster.registry.list_registered_ids())
         if not gone:
-            return 0
+            return Walked(0)
 
         async def look(_: int, metadata: LedgerMetadata) -> frozenset[str]:
             return gone & metadata.bookie_ids
 
-        marked = await self._mark_lacking(look, self._measures.audits)
+        walked = await self._mark_lacking(look, self._measures.audits)
         _LOGGER.warning(
-            "ledgers of lost bookies marked. bookies=%s ledgers=%d", sorted(gone), marked
+            "ledgers of lost bookies marked. bookies=%s ledgers=%d", sorted(gone), walked.marked
         )
-        return marked
+        return walked
 
     async def _audit_while_elected(self) -> None:
         now_s = asyncio.get_running_loop().time
@@ -126,9 +126,8 @@ class Auditor:
                 bookies.on_registered(await self._cluster.registry.list_registered_ids(), now_s())
                 due = bookies.due(now_s())
                 if due and await self._marks.is_enabled():
-                    await self.audit(due)
-                    if self._walk.passed_over:
-                        await _wait(changed, _AGAIN_S)  # they are due still
+                    if (await self.audit(due)).passed_over:
+                        bookies.on_passed_over(due, now_s() + _AGAIN_S)
                     else:
                         bookies.on_audited(due)
                 else:
@@ -149,32 +148,32 @@ class Auditor:
             await asyncio.sleep(pause_s)
 
     async def _check(self, check: PeriodicCheck, look: Look) -> bool:
-        """Whether any bookie said anything, and no ledger showed a defect; else the check is due still."""
+        """Whether bookies answered to its end, and no ledger showed a defect; else the check is due still."""
         await self._cluster.ledgers.sync()
         self._copies.begin()
-        marked = await self._mark_lacking(look, self._measures.checks)
+        walked = await self._mark_lacking(look, self._measures.checks)
         by, silent = check.name.lower(), sorted(self._copies.silent)
-        if silent and not self._copies.heard:
-            # As without a certificate that they take.
+        if self._copies.is_unheard:
+            # As without a certificate that they take, or since the network was cut.
             _LOGGER.warning(
                 "copies are not checked now, no bookie answers. by=%s asked=%s", by, silent
             )
             return False
-        if self._walk.passed_over:
+        if walked.passed_over:
             return False
         await self._marks.note_check(check, self._clock_ms())
-        _LOGGER.info("copies checked. by=%s marked=%d", by, marked)
+        _LOGGER.info("copies checked. by=%s marked=%d", by, walked.marked)
         if silent:
-            _LOGGER.warning("of some bookies no copies were checked. by=%s silent=%s", by, silent)
+            _LOGGER.warning("some bookies left questions unanswered. by=%s silent=%s", by, silent)
         return True
 
-    async def _mark_lacking(self, look: Look, took: Durations) -> int:
+    async def _mark_lacking(self, look: Look, took: Durations) -> Walked:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        marked = await self._walk.mark_lacking(look)
+        walked = await self._walk.mark_lacking(look)
         took.add(loop.time() - begun_s)
-        self._measures.marked_ledgers += marked
-        return marked
+        self._measures.marked_ledgers += walked.marked
+        return walked
 
     async def _is_due(self, check: PeriodicCheck, interval_ms: int) -> bool:
         if not interval_ms:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import NamedTuple
 
 from bookie_server.core.shares import Share, shares_by_bookie
 from bookie_server.wire.digest import Digest, digest_for
@@ -50,6 +51,15 @@ _NOTHING_SAID = frozenset({Status.UNREACHABLE, Status.UNAUTHORIZED})
 Look = Callable[[int, LedgerMetadata], Awaitable[Collection[str]]]
 
 
+class Walked(NamedTuple):
+    """What one walk came to."""
+
+    marked: int
+    """Ledgers that lack copies."""
+    passed_over: int = 0
+    """Ledgers that showed a defect: whether they lack anything is not known."""
+
+
 class LedgerWalk:
     """Marks ledgers of one cluster."""
 
@@ -59,17 +69,19 @@ class LedgerWalk:
         self._cluster = cluster
         self._marks = marks
         self._clock_ms = clock_ms
-        self.passed_over = 0
-        """Ledgers of the last walk that showed a defect: whether they lack anything is not known."""
 
-    async def mark_lacking(self, look: Look) -> int:
-        """Look at every ledger, and mark those that lack copies; returns how many. What this user may not see is said.
+    async def mark_lacking(self, look: Look) -> Walked:
+        """Look at every ledger, and mark those that lack copies. What this user may not see is said.
 
         Raises:
             MetadataUnavailableError: some may not be marked.
         """
 
+        # Not on the object: an audit and a check walk side by side.
+        passed_over = 0
+
         async def mark_unless_defective(ledger_id: int, metadata: LedgerMetadata) -> bool:
+            nonlocal passed_over
             try:
                 return await self._mark(ledger_id, await look(ledger_id, metadata))
             except BookKeeperError:
@@ -77,10 +89,9 @@ class LedgerWalk:
             except Exception:
                 # A defect that one ledger shows must not keep all others from being healed.
                 _LOGGER.exception("a ledger is passed over. ledger_id=%d", ledger_id)
-                self.passed_over += 1
+                passed_over += 1
                 return False
 
-        self.passed_over = 0
         refused = list[MetadataAccessError]()
         found = await find_ledgers(self._cluster, mark_unless_defective, refused.append)
         if refused:
@@ -90,7 +101,7 @@ class LedgerWalk:
                 len(refused),
                 refused[0],
             )
-        return len(found)
+        return Walked(len(found), passed_over)
 
     async def _mark(self, ledger_id: int, lacking: Collection[str]) -> bool:
         """Whether it is marked, which it is not where nobody lacks anything."""
@@ -177,19 +188,20 @@ class CopyChecks:
     def __init__(self, cluster: LedgerContext) -> None:
         self._cluster = cluster
         self._known = Recent(self._list_known_ids, _RECENT_S)
-        self.heard: set[str] = set()
-        """The bookies that have said anything since :meth:`begin`."""
-        self._asked: set[str] = set()
+        self.silent: set[str] = set()
+        """The bookies that have left a question unanswered since :meth:`begin`."""
+        self._answers: dict[str, bool] = {}
+        """Whether each bookie answered what it was asked last."""
 
     def begin(self) -> None:
         """Forget who answered and who did not."""
-        self.heard.clear()
-        self._asked.clear()
+        self.silent.clear()
+        self._answers.clear()
 
     @property
-    def silent(self) -> set[str]:
-        """The bookies that were asked, and have not said anything."""
-        return self._asked - self.heard
+    def is_unheard(self) -> bool:
+        """Whether bookies were asked, and none of them answers any more."""
+        return bool(self._answers) and not any(self._answers.values())
 
     async def by_lists(self, ledger_id: int, metadata: LedgerMetadata) -> set[str]:
         """The bookies that do not list an entry they should hold."""
@@ -234,9 +246,10 @@ class CopyChecks:
 
     def _note(self, bookie_id: str, *statuses: Status) -> None:
         """Whoever refuses to be asked tells no more than one who is not there."""
-        self._asked.add(bookie_id)
-        if not _NOTHING_SAID.issuperset(statuses) or not statuses:
-            self.heard.add(bookie_id)
+        has_answered = not _NOTHING_SAID.issuperset(statuses) or not statuses
+        self._answers[bookie_id] = has_answered
+        if not has_answered:
+            self.silent.add(bookie_id)
 
     async def _list_known_ids(self) -> set[str]:
         # Registrations last: a bookie is registered behind its cookie.

@@ -116,6 +116,8 @@ class LedgerCopier:
 
     async def _last_missing(self, share: Share, entry_id: int) -> int:
         """The last entry, ``entry_id`` or one behind it, up to which every member that can be asked says that it has none."""
+        if entry_id >= share.last_entry:
+            return entry_id  # behind it there may be no id that can be asked for
         lists = await asyncio.gather(
             *(
                 self._cluster.client(member).list_page(self._ledger_id, entry_id + 1)

@@ -45,6 +45,8 @@ class LostBookies:
         self._registered: frozenset[str] | None = None
         self._audited: frozenset[str] = frozenset()
         self._planned: _AuditAt | None = None
+        self._put_off = _AuditAt(0, frozenset())
+        """Who was audited, but not all of it, and when they are to be audited once more."""
 
     @property
     def lost(self) -> frozenset[str]:
@@ -79,6 +81,7 @@ class LostBookies:
         """An operator has written the delay. 0, or the same as before: what waits is due at once."""
         is_trigger = delay_s in (0, self._delay_s)
         self._delay_s = delay_s
+        self._put_off = _AuditAt(0, frozenset())
         if self._planned is not None:
             due_s = now_s if is_trigger else now_s + delay_s
             self._planned = _AuditAt(due_s, self._planned.lost)
@@ -93,10 +96,18 @@ class LostBookies:
         if self._planned is not None and self._planned.lost <= self._audited:
             self._planned = None
 
+    def on_passed_over(self, audited: Collection[str], again_s: float) -> None:
+        """Some ledgers of these are not marked: they are due then, and no sooner, unless another one is lost."""
+        self._put_off = _AuditAt(again_s, frozenset(audited))
+        if self._planned is not None and self._planned.lost <= self._put_off.lost:
+            self._planned = _AuditAt(again_s, self._planned.lost)
+
     def _plan(self, now_s: float) -> None:
         new = self.lost - self._audited
         if not new:
             self._planned = None
+        elif new <= self._put_off.lost and now_s < self._put_off.due_s:
+            self._planned = _AuditAt(self._put_off.due_s, new)
         elif len(new) > 1:
             self._planned = _AuditAt(now_s, new)
         elif self._planned is None or self._planned.lost != new:

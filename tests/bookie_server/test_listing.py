@@ -106,3 +106,21 @@ async def test_a_list_without_an_end_ends(
         listed = await LocalBookieClient("b:1", bookie).list_entries(7)
     assert listed.status is Status.UNKNOWN
     assert len(listed.held) <= 1_001
+
+
+class Stuck(LocalBookieClient):
+    pages = 0
+
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        self.pages += 1
+        return EntryList(Status.OK, (IdRange(0, 0, Status.OK),), next_entry=1)
+
+
+async def test_a_bookie_that_always_sends_the_same_page_is_not_asked_for_ever(
+    tmp_path: Path,
+) -> None:
+    async with running_bookie(tmp_path) as bookie:
+        client = Stuck("b:1", bookie)
+
+        assert (await client.list_entries(7)).status is Status.UNKNOWN
+        assert client.pages == 2

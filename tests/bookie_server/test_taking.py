@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from bookie_server.carrier import connection
 from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.wire.codec import MalformedFrameError
@@ -268,3 +269,35 @@ def test_whoever_takes_what_comes_is_told_of_the_end(
 
     assert run(main()) == []
     assert ("taking what came" in caplog.text) is (how == "defect")
+
+
+def test_whoever_sends_without_end_leaves_others_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "STEP_S", 0)
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        scene = Scene()
+        await send_all(scene.peer, b"x" * 100)
+        await asyncio.sleep(LONG_S)  # all of it has come
+        left = 100
+
+        def take(count: int) -> bool:
+            nonlocal left
+            left -= count
+            return left > 0
+
+        async def others() -> None:
+            nonlocal turns
+            while left > 0:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        assert await scene.connection.receive_each(memoryview(bytearray(1)), take)
+        await other
+
+    run(main())
+    assert turns > 50

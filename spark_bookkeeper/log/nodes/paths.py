@@ -68,8 +68,10 @@ def parse_job_name(name: str) -> Txn | None:
         return None
     try:
         return Txn(unescape(app), int(version))
-    except UnicodeDecodeError:
-        return None  # no job of ours is called so
+    except ValueError:
+        return (
+            None  # no job of ours is called so: no text, too long, or no version of a transaction
+        )
 
 
 def parse_child_name(name: str) -> TokenChild:

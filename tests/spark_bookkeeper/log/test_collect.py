@@ -14,6 +14,7 @@ from spark_bookkeeper.log.commits.commit import CommitSummary
 from spark_bookkeeper.log.errors import CommitRefusedError
 from spark_bookkeeper.log.format.epoch import Job, TokenState, Txn
 from spark_bookkeeper.log.format.serde import encode_garbage
+from spark_bookkeeper.log.nodes.paths import sequence_name
 from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.settings import RetentionSettings
 from tests.doubles.stores import LoseNth, every_mutation
@@ -277,7 +278,21 @@ def test_all_defects_of_retention_are_told_at_once() -> None:
         RetentionSettings(deleted_ledger_retention_ms=-1, job_timeout_ms=0, concurrency_max=0)
 
 
-@pytest.mark.parametrize("name", ["notes", "1_0", "٣", "9" * 5_000, "a@b", "%ff@1", "1-2", "1-2-x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes",
+        "1_0",
+        "٣",
+        "9" * 5_000,
+        "a@b",
+        "%ff@1",
+        "a@" + "9" * 19,
+        "a" * 300 + "@1",
+        "1-2",
+        "1-2-x",
+    ],
+)
 async def test_nodes_that_somebody_made_in_a_log_stop_nothing(world: LogWorld, name: str) -> None:
     """Collection of this log, and with it of all others, ended with an error that is none of ours."""
     await append_and_overwrite(world)
@@ -287,7 +302,10 @@ async def test_nodes_that_somebody_made_in_a_log_stop_nothing(world: LogWorld, n
     jobs = tree.job("x").rpartition("/")[0]
     for folder in (tree.schemas, tree.tokens, tree.token(epoch), jobs, tree.garbage, tree.chunks):
         await store.create(f"{folder}/{name}", b"whatever", make_parents=True)
+    # As of a job that claimed the epoch.
+    await store.create(f"{jobs}/{name}/{sequence_name(epoch)}", b"", make_parents=True)
 
+    await world.collect_after(0)
     await world.commit(messages)
     late = await world.collect_after(7 * DAY_MS)
 

@@ -154,7 +154,7 @@ async def test_the_next_auditor_goes_on_where_the_first_was_lost(scene: Scene) -
 
 @FIVE
 async def test_a_bookie_that_came_back_meanwhile_is_not_lost(scene: Scene) -> None:
-    assert await auditor_of(scene.cluster).audit(scene.ensemble) == 0
+    assert (await auditor_of(scene.cluster).audit(scene.ensemble)).marked == 0
     assert await marked(scene) == []
 
 
@@ -167,5 +167,5 @@ async def test_a_ledger_that_nobody_understands_keeps_no_other_unmarked(scene: S
     await scene.cluster.store.put(path, b"garbage", node.version)
     await scene.cluster.take_away(scene.ensemble[0])
 
-    assert await auditor_of(scene.cluster).audit([scene.ensemble[0]]) == 1
+    assert (await auditor_of(scene.cluster).audit([scene.ensemble[0]])).marked == 1
     assert await marked(scene) == [scene.ledger_id]

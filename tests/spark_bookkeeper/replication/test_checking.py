@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import EntryList, Status
 from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.errors import MetadataAccessError
 from bookkeeper_metadata.paths import LedgerLayout, Paths, PeriodicCheck
 from bookkeeper_metadata.store.operations import Node
-from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, find_ledgers_of
+from spark_bookkeeper.replication import checking
+from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Walked, find_ledgers_of
+from tests.doubles.bookies import FaultyClient
 from tests.doubles.cluster import ROOT
 from tests.doubles.waits import until, until_read
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
@@ -144,6 +146,42 @@ async def test_a_check_that_no_bookie_answers_is_not_made(
     assert f"by=replicas silent=['{scene.ensemble[0]}']" in caplog.text
 
 
+@pytest.mark.parametrize("status", [Status.UNREACHABLE, Status.UNAUTHORIZED])
+async def test_a_check_that_is_answered_no_more_behind_its_first_ledger_is_not_made(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, status: Status
+) -> None:
+    """One answer of each bookie was enough: a network that was cut a second later hid all that lacked anything."""
+    await leave_out(scene, 1)
+    await leave_another(scene)
+    asked = list[int]()
+
+    async def first_only(self: FaultyClient, ledger_id: int) -> EntryList:
+        asked.append(ledger_id)
+        is_first = len(asked) <= len(scene.ensemble)
+        return EntryList(Status.NO_LEDGER) if is_first else EntryList(status)
+
+    monkeypatch.setattr(FaultyClient, "list_entries", first_only)
+    monkeypatch.setattr(checking, "LEDGERS_AT_ONCE", 1)
+    async with running(auditor_of(scene.cluster)):
+        await until(lambda: "no bookie answers. by=replicas" in caplog.text)
+    assert len(set(asked)) > 1
+    assert await marks_of(scene).last_check_ms(PeriodicCheck.REPLICAS) is None
+
+
+async def test_who_answered_one_check_may_be_silent_in_the_next(scene: Scene) -> None:
+    await write(scene, 9)
+    checks = CopyChecks(scene.cluster.client(7).cluster)
+    await checks.by_lists(scene.ledger_id, await scene.metadata())
+    assert (checks.is_unheard, checks.silent) == (False, set())
+    for bookie_id in scene.ensemble:
+        scene.cluster.set_faults(bookie_id, is_dead=True)
+
+    checks.begin()
+    assert not checks.is_unheard
+    await checks.by_lists(scene.ledger_id, await scene.metadata())
+    assert (checks.is_unheard, checks.silent) == (True, set(scene.ensemble))
+
+
 async def leave_another(scene: Scene) -> None:
     """A ledger with a gap."""
     writer = await scene.client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
@@ -175,7 +213,7 @@ async def test_a_ledger_that_nobody_understands_keeps_no_other_unmarked(scene: S
     context = scene.cluster.client(7).cluster
 
     walk = LedgerWalk(context, marks_of(scene), lambda: 9)
-    assert await walk.mark_lacking(CopyChecks(context).by_lists) == 1
+    assert await walk.mark_lacking(CopyChecks(context).by_lists) == Walked(1)
 
     assert await marked(scene) == [scene.ledger_id]
 
@@ -209,7 +247,7 @@ async def test_what_its_user_may_not_see_keeps_no_other_ledger_unmarked(
     monkeypatch.setattr(store, "children", guarded_children)
     walk = LedgerWalk(context, marks_of(scene), lambda: 9)
 
-    assert await walk.mark_lacking(CopyChecks(context).by_lists) == 1
+    assert await walk.mark_lacking(CopyChecks(context).by_lists) == Walked(1)
     assert await marked(scene) == [scene.ledger_id]
     # Whoever is about to take a bookie out must know all of its ledgers.
     with pytest.raises(MetadataAccessError):

@@ -43,7 +43,7 @@ async def test_one_mark_that_nobody_understands_stops_neither_auditor_nor_worker
     await scene.cluster.store.create(path, b"\xffrubbish{", make_parents=True)
     await lose(scene, lost)
 
-    assert await auditor_of(scene.cluster).audit([lost]) == 1
+    assert (await auditor_of(scene.cluster).audit([lost])).marked == 1
 
     await scene.cluster.bring_back(lost)
     assert await worker_of(scene).look() == 1

@@ -112,3 +112,34 @@ def test_before_the_registrations_are_known_nobody_is_lost() -> None:
     bookies.on_known(ALL)
 
     assert bookies.lost == NONE
+
+
+def test_an_audit_that_did_not_get_through_is_made_again_and_no_sooner_whoever_comes_and_goes() -> (
+    None
+):
+    """Each change of the registrations had all ledgers walked through once more."""
+    bookies = following(0)
+    bookies.on_registered(ALL - {"b1", "b2"}, 5)
+    assert bookies.due(5) == {"b1", "b2"}
+
+    bookies.on_passed_over({"b1", "b2"}, 65)
+    for now_s, there in enumerate((ALL - {"b1", "b2"}, ALL - {"b1"}, ALL - {"b1", "b2"}), 6):
+        bookies.on_registered(there, now_s)
+        assert bookies.due(now_s) == NONE
+    assert bookies.left_s(9, 100) == 56
+    assert bookies.due(65) == {"b1", "b2"}
+    bookies.on_registered(ALL - {"b1", "b2"}, 65)
+    assert bookies.due(65) == {"b1", "b2"}
+
+
+def test_who_is_lost_besides_is_not_waited_for_and_an_operator_is_not_either() -> None:
+    bookies = following(0)
+    bookies.on_registered(ALL - {"b1"}, 5)
+    bookies.on_passed_over({"b1"}, 65)
+    bookies.on_registered(ALL - {"b1", "b2"}, 6)
+    assert bookies.due(6) == {"b1", "b2"}
+
+    bookies.on_passed_over({"b1", "b2"}, 66)
+    bookies.on_delay(0, 7)
+    bookies.on_registered(ALL - {"b1", "b2"}, 7)
+    assert bookies.due(7) == {"b1", "b2"}

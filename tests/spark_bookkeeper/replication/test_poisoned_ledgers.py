@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bookie_server.wire.messages import EntryList, Status
-from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.model import ENTRY_ID_MAX, Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.paths import PeriodicCheck
 from bookkeeper_metadata.underreplication import Mark, Underreplication
 from spark_bookkeeper.replication import auditor
-from spark_bookkeeper.replication.checking import CopyChecks
+from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Walked
 from tests.doubles.bookies import FaultyClient
 from tests.doubles.records import encode_copy, records, write
 from tests.doubles.waits import until_read
@@ -178,6 +178,29 @@ async def test_a_check_that_passed_over_a_ledger_is_due_still(
     assert "a ledger is passed over" in caplog.text
 
 
+async def test_walks_side_by_side_count_what_they_pass_over_by_themselves(scene: Scene) -> None:
+    """An audit that began beside a check forgot what the check had passed over, and the other way round."""
+    await fill(scene, 9)
+    context = scene.cluster.client(7).cluster
+    walk = LedgerWalk(context, marks_of(scene), lambda: 7)
+    has_failed, has_walked = asyncio.Event(), asyncio.Event()
+
+    async def fails(*_: object) -> set[str]:
+        has_failed.set()
+        await has_walked.wait()
+        raise RuntimeError("a defect")
+
+    async def finds_nothing(*_: object) -> set[str]:
+        return set()
+
+    first = asyncio.create_task(walk.mark_lacking(fails))
+    await has_failed.wait()
+    assert await walk.mark_lacking(finds_nothing) == Walked(0)
+    has_walked.set()
+    assert await first == Walked(0, passed_over=1)
+    assert await walk.mark_lacking(finds_nothing) == Walked(0)
+
+
 async def test_an_audit_that_passed_over_a_ledger_is_made_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +221,47 @@ async def test_an_audit_that_passed_over_a_ledger_is_made_again(
         await scene.cluster.take_away(scene.ensemble[0])
         await until_marked(scene, scene.ledger_id)
     assert tries >= 3
+
+
+async def test_a_bookie_id_that_no_bookie_can_have_is_not_written_into_a_mark(scene: Scene) -> None:
+    """A mark that nobody could read stood for ever, and the ledger was not mended either."""
+    await fill(scene, 9)
+    for name in ("b" * 70_000, "\n" * 200):
+        await marks_of(scene).mark(scene.ledger_id, [name, scene.ensemble[0]], now_ms=7)
+
+    found = await marks_of(scene).read(scene.ledger_id)
+    assert found is not None
+    assert found.bookie_ids == (scene.ensemble[0],)
+    await worker_of(scene).look()
+    assert await marked(scene) == []
+
+
+async def test_a_fragment_that_ends_at_the_largest_id_is_mended(scene: Scene) -> None:
+    """What lies behind it was asked for, and is no number that can be asked for."""
+    metadata = LedgerMetadata(
+        ensemble_size=3,
+        write_quorum=3,
+        ack_quorum=2,
+        fragments=(Fragment(0, scene.ensemble), Fragment(ENTRY_ID_MAX - 3, scene.ensemble)),
+        state=LedgerState.CLOSED,
+        last_entry=ENTRY_ID_MAX,
+        length=9,
+    )
+    ledger_id, _ = await scene.cluster.client(7).cluster.ledgers.create(metadata)
+    await marks_of(scene).mark(ledger_id, [scene.ensemble[0]], now_ms=7)
+    worker = worker_of(scene)
+    mend, failures = worker._mender.mend, list[BaseException]()
+
+    async def watched(ledger_id: int) -> object:
+        try:
+            return await mend(ledger_id)
+        except ValueError as failure:
+            failures.append(failure)
+            raise
+
+    worker._mender.mend = watched  # type: ignore[method-assign, assignment]
+    await asyncio.wait_for(worker.look(), AT_ONCE_S)
+    assert failures == []
 
 
 async def test_a_mark_of_very_many_bookies_is_read_again(scene: Scene) -> None:
