@@ -13,7 +13,7 @@ from bookie_server.wire.messages import EntryList, Status
 from bookkeeper_metadata.model import ENTRY_ID_MAX, Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.paths import PeriodicCheck
 from bookkeeper_metadata.underreplication import Mark, Underreplication
-from spark_bookkeeper.replication import auditor
+from spark_bookkeeper.replication import auditor, copying
 from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Walked
 from tests.doubles.bookies import FaultyClient
 from tests.doubles.records import encode_copy, records, write
@@ -60,7 +60,30 @@ async def test_an_end_that_nobody_ever_reaches_keeps_no_other_ledger_waiting(sce
     assert time.monotonic() - begun_s < AT_ONCE_S
 
 
-async def test_what_lies_behind_a_gap_is_copied_all_the_same(scene: Scene) -> None:
+async def test_a_bookie_that_always_says_to_have_more_behind_it_is_given_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leave_out(scene, 1)
+    endless = await poison(scene, *scene.ensemble, last_entry=2**62)
+    list_page = FaultyClient.list_page
+
+    async def of_one(self: FaultyClient, ledger_id: int, first_entry: int) -> EntryList:
+        if ledger_id == endless and self.bookie_id == scene.ensemble[0]:
+            return EntryList(Status.OK, next_entry=first_entry + 16)
+        return await list_page(self, ledger_id, first_entry)
+
+    monkeypatch.setattr(FaultyClient, "list_page", of_one)
+    monkeypatch.setattr(copying, "_VAIN_MAX", 10)
+    for ledger_id in (endless, scene.ledger_id):
+        await marks_of(scene).mark(ledger_id, [scene.ensemble[1]], now_ms=7)
+    assert await asyncio.wait_for(worker_of(scene).look(), AT_ONCE_S) == 1
+    await assert_whole(scene)
+
+
+@pytest.mark.parametrize("is_one_away", [False, True])
+async def test_what_lies_behind_a_gap_is_copied_all_the_same(
+    scene: Scene, is_one_away: bool
+) -> None:
     """Nobody has what is in the middle, far more than is looked for at a time; others have what lies behind it."""
     far = 2**40
     holey = await poison(scene, *scene.ensemble, last_entry=far + 2)
@@ -73,6 +96,7 @@ async def test_what_lies_behind_a_gap_is_copied_all_the_same(scene: Scene) -> No
 
     async with running(auditor_of(scene.cluster)):
         await until_marked(scene, holey)
+    scene.cluster.set_faults(scene.ensemble[2], is_dead=is_one_away)
     await asyncio.wait_for(worker_of(scene).look(), AT_ONCE_S)
 
     listed = await cluster.client(scene.ensemble[1]).list_entries(holey)
