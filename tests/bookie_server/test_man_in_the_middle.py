@@ -214,6 +214,7 @@ async def test_start_tls_cannot_be_taken_away(carrier: str, says: str, tmp_path:
         server.close()
         assert heard
         assert all(b"between us" not in data for data in heard)
-        assert all(data == START_TLS or data[:1] == b"\x16" for data in heard), (
+        # A client whose time is over may end a connection before it has said anything.
+        assert all(data in {b"", START_TLS} or data[:1] == b"\x16" for data in heard), (
             "a handshake at most"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -25,13 +26,16 @@ def test_ledgers_that_nobody_serves_keep_no_others_from_a_rewrite(
         with log.writer() as writer:
             writer.append(b"%d" % number)
     before = [(position.row, bytes(entry.payload)) for position, entry in log.reader()]
-    away = cluster.bookies[0]
     written = [item.ledger_id for item in log.ledgers()]
-    held = {
-        ledger_id
-        for ledger_id in written
-        if away.bookie_id in bk.ledger_metadata(ledger_id).fragments[0].ensemble
-    }
+    holders = [bk.ledger_metadata(ledger_id).fragments[0].ensemble[0] for ledger_id in written]
+    # One that leaves two neighbours, which are what can be rewritten, and has something itself.
+    away = next(
+        bookie
+        for bookie in cluster.bookies
+        if bookie.bookie_id in holders
+        and any(bookie.bookie_id not in pair for pair in pairwise(holders))
+    )
+    held = {id for id, holder in zip(written, holders, strict=True) if holder == away.bookie_id}
     assert 0 < len(held) < RANGES
     # Behind one that cannot be read the last one is a single range, which is not to be rewritten.
     is_last_alone = held.issuperset(written[-2:])
