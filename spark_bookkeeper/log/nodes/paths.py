@@ -69,9 +69,8 @@ def parse_job_name(name: str) -> Txn | None:
     try:
         return Txn(unescape(app), int(version))
     except ValueError:
-        return (
-            None  # no job of ours is called so: no text, too long, or no version of a transaction
-        )
+        # No job of ours is called so: it is no text, too long, or the number no version.
+        return None
 
 
 def parse_child_name(name: str) -> TokenChild:
