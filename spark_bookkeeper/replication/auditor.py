@@ -127,7 +127,7 @@ class Auditor:
                 due = bookies.due(now_s())
                 if due and await self._marks.is_enabled():
                     if (await self.audit(due)).passed_over:
-                        bookies.on_passed_over(due, now_s() + _AGAIN_S)
+                        bookies.on_passed_over(due, _AGAIN_S, now_s())
                     else:
                         bookies.on_audited(due)
                 else:

@@ -19,6 +19,9 @@ class _AuditAt:
     lost: frozenset[str]
 
 
+_NEVER = _AuditAt(0, frozenset())
+
+
 class Patience:
     """Waits with a single bookie that is lost, for whoever would give its places to others."""
 
@@ -45,7 +48,7 @@ class LostBookies:
         self._registered: frozenset[str] | None = None
         self._audited: frozenset[str] = frozenset()
         self._planned: _AuditAt | None = None
-        self._put_off = _AuditAt(0, frozenset())
+        self._put_off = _NEVER
         """Who was audited, but not all of it, and when they are to be audited once more."""
 
     @property
@@ -81,7 +84,7 @@ class LostBookies:
         """An operator has written the delay. 0, or the same as before: what waits is due at once."""
         is_trigger = delay_s in (0, self._delay_s)
         self._delay_s = delay_s
-        self._put_off = _AuditAt(0, frozenset())
+        self._put_off = _NEVER
         if self._planned is not None:
             due_s = now_s if is_trigger else now_s + delay_s
             self._planned = _AuditAt(due_s, self._planned.lost)
@@ -96,11 +99,10 @@ class LostBookies:
         if self._planned is not None and self._planned.lost <= self._audited:
             self._planned = None
 
-    def on_passed_over(self, audited: Collection[str], again_s: float) -> None:
-        """Some ledgers of these are not marked: they are due then, and no sooner, unless another one is lost."""
-        self._put_off = _AuditAt(again_s, frozenset(audited))
-        if self._planned is not None and self._planned.lost <= self._put_off.lost:
-            self._planned = _AuditAt(again_s, self._planned.lost)
+    def on_passed_over(self, audited: Collection[str], pause_s: float, now_s: float) -> None:
+        """Some ledgers of these are not marked: they are due so much later, and no sooner, unless another one is lost."""
+        self._put_off = _AuditAt(now_s + pause_s, frozenset(audited))
+        self._plan(now_s)
 
     def _plan(self, now_s: float) -> None:
         new = self.lost - self._audited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from linecache import getline
 from types import FrameType
 from typing import Any, cast
@@ -26,6 +27,16 @@ class IdleLoop:
         pass
 
 
+def queue_of(push: Callable[[list[bytes], list[AddFuture[int]]], None]) -> AppendQueue[int]:
+    return AppendQueue[int](
+        cast(LoopThread, IdleLoop()),
+        "writer",
+        bytes_max=1_000,
+        push=push,
+        closed_error=lambda: ClientClosedError("writer"),
+    )
+
+
 def interrupted_at(line: int) -> list[tuple[bytes, AddFuture[int]]]:
     """What is pushed of three appends of which a signal ends the second before this line of it runs; nothing: it has fewer."""
     pushed = list[tuple[bytes, AddFuture[int]]]()
@@ -33,13 +44,7 @@ def interrupted_at(line: int) -> list[tuple[bytes, AddFuture[int]]]:
     def push(payloads: list[bytes], futures: list[AddFuture[int]]) -> None:
         pushed.extend(zip(payloads, futures, strict=True))
 
-    queue = AppendQueue[int](
-        cast(LoopThread, IdleLoop()),
-        "writer",
-        bytes_max=1_000,
-        push=push,
-        closed_error=lambda: ClientClosedError("writer"),
-    )
+    queue = queue_of(push)
     left = line
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -91,13 +96,7 @@ def test_a_signal_within_an_append_leaves_every_future_with_its_payload() -> Non
 
 def test_the_futures_of_appends_come_in_their_order() -> None:
     pushed = list[tuple[list[bytes], list[AddFuture[int]]]]()
-    queue = AppendQueue[int](
-        cast(LoopThread, IdleLoop()),
-        "writer",
-        bytes_max=1_000,
-        push=lambda *what: pushed.append(what),
-        closed_error=lambda: ClientClosedError("writer"),
-    )
+    queue = queue_of(lambda *what: pushed.append(what))
     futures = [queue.append(bytes([number]), 1) for number in range(3)]
     queue.drain()
     queue.drain()

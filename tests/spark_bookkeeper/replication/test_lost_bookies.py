@@ -122,7 +122,7 @@ def test_an_audit_that_did_not_get_through_is_made_again_and_no_sooner_whoever_c
     bookies.on_registered(ALL - {"b1", "b2"}, 5)
     assert bookies.due(5) == {"b1", "b2"}
 
-    bookies.on_passed_over({"b1", "b2"}, 65)
+    bookies.on_passed_over({"b1", "b2"}, 60, 5)
     for now_s, there in enumerate((ALL - {"b1", "b2"}, ALL - {"b1"}, ALL - {"b1", "b2"}), 6):
         bookies.on_registered(there, now_s)
         assert bookies.due(now_s) == NONE
@@ -135,11 +135,11 @@ def test_an_audit_that_did_not_get_through_is_made_again_and_no_sooner_whoever_c
 def test_who_is_lost_besides_is_not_waited_for_and_an_operator_is_not_either() -> None:
     bookies = following(0)
     bookies.on_registered(ALL - {"b1"}, 5)
-    bookies.on_passed_over({"b1"}, 65)
+    bookies.on_passed_over({"b1"}, 60, 5)
     bookies.on_registered(ALL - {"b1", "b2"}, 6)
     assert bookies.due(6) == {"b1", "b2"}
 
-    bookies.on_passed_over({"b1", "b2"}, 66)
+    bookies.on_passed_over({"b1", "b2"}, 60, 6)
     bookies.on_delay(0, 7)
     bookies.on_registered(ALL - {"b1", "b2"}, 7)
     assert bookies.due(7) == {"b1", "b2"}
