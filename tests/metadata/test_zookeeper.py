@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.connect import connect
@@ -186,6 +187,44 @@ async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_w
     assert await store.put("/a", b"1", 0) == 1
     await until(lambda: seen[-1] is not None and seen[-1].value == b"1")
     await until_read(lambda: is_owner(store, "/e"), bool)
+    await store.close()
+
+
+@pytest.mark.parametrize("comes", ["while kazoo ends what it had", "before the loop hears"])
+async def test_what_is_asked_as_the_connection_is_lost_is_not_done_later(
+    own_zookeeper: ZooKeeperProcess, comes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(own_zookeeper)
+    await store.create("/a", b"0")
+    has_ended, may_go_on = threading.Event(), threading.Event()
+    end_all = store._client._notify_pending
+    first = iter([True])
+
+    def hold(state: str) -> None:
+        end_all(state)
+        if next(first, False):
+            has_ended.set()
+            assert may_go_on.wait(seconds(LIMIT_S))
+
+    def note(state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            has_ended.set()
+
+    if comes == "before the loop hears":
+        may_go_on.set()
+        store._client.add_listener(note)
+    else:
+        monkeypatch.setattr(store._client, "_notify_pending", hold)
+    # The loop stands still until the request is sent, so it has not heard of the loss.
+    own_zookeeper.kill()
+    assert has_ended.wait(seconds(LIMIT_S))
+    asyncio.get_running_loop().call_soon(may_go_on.set)
+    with pytest.raises(MetadataUnavailableError, match="ConnectionLoss"):
+        await store.put("/a", b"lost", 0)
+
+    await asyncio.to_thread(own_zookeeper.start)
+    # Requests are answered in their order: anything still with kazoo would have been done before.
+    assert await answered(store, "/a") == (b"0", 0)
     await store.close()
 
 

@@ -5,7 +5,8 @@ every request is handed to it and its answer handed back to the event loop. A mu
 connection or the session under it, or no answer in time, is an unknown outcome; kazoo's own retries
 would report our success as a conflict. Reads change nothing and are repeated within a time budget.
 While the connection is down requests wait for it instead of queueing up inside kazoo, where they
-could be applied long after their outcome was reported as unknown. If no server will ever connect again, for
+could be applied long after their outcome was reported as unknown; so does none that comes between kazoo's
+hearing of the loss and the event loop's. If no server will ever connect again, for
 its data are older than what was seen (``zookeeper_age``) or TLS fails, their errors say so. What ZooKeeper refuses for want
 of a permission is neither unknown nor a word about what is there: it has an error of its own.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,6 +106,9 @@ class ZooKeeperSession:
         self._on_session_renewed = renewed
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
+        self._submitting = threading.Lock()
+        self._is_taking = False
+        """Whether a request may be handed to kazoo: as :attr:`_connected`, but as soon as kazoo's thread knows."""
         self._waiting: set[asyncio.Future[Any]] = set()
         self._reviving: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -212,9 +217,16 @@ class ZooKeeperSession:
     def _on_state(self, state: str) -> None:
         # Read in kazoo's thread, which is the one that connects: when the loop gets to it, the
         # session may be another one already.
-        client_id = self.client.client_id if state == KazooState.CONNECTED else None
-        if state == KazooState.CONNECTED:
+        is_connected = state == KazooState.CONNECTED
+        with self._submitting:
+            self._is_taking = is_connected
+        client_id = self.client.client_id if is_connected else None
+        if is_connected:
             self._handler.tls_failure = ""
+        elif state == KazooState.SUSPENDED:
+            # kazoo has ended what it had, and then calls this: what was handed to it in between would stay.
+            # It offers no other way to have that ended.
+            self.client._notify_pending(KeeperState.CONNECTING)
         is_unauthenticated = self.client.client_state == KeeperState.AUTH_FAILED
         self.post(self._set_state, state, client_id[0] if client_id else 0, is_unauthenticated)
 
@@ -308,8 +320,12 @@ class ZooKeeperSession:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
         try:
+            with self._submitting:
+                if not self._is_taking:
+                    raise kazoo_errors.ConnectionLoss
+                answer = submit()
             # Called in a thread of kazoo's, where no future of asyncio may be touched.
-            submit().rawlink(lambda result: self.post(_settle, future, result))
+            answer.rawlink(lambda result: self.post(_settle, future, result))
             async with asyncio.timeout(self.timeout_s):
                 return await future
         except TimeoutError as cause:
