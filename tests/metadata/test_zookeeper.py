@@ -190,11 +190,18 @@ async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_w
     await store.close()
 
 
-@pytest.mark.parametrize("comes", ["while kazoo ends what it had", "before the loop hears"])
+@pytest.mark.parametrize(
+    ("comes", "outcome"),
+    [
+        ("while kazoo ends what it had", "ConnectionLoss"),
+        ("before the loop hears", "no connection within"),
+    ],
+)
 async def test_what_is_asked_as_the_connection_is_lost_is_not_done_later(
-    own_zookeeper: ZooKeeperProcess, comes: str, monkeypatch: pytest.MonkeyPatch
+    own_zookeeper: ZooKeeperProcess, comes: str, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await open_store(own_zookeeper)
+    timeout_ms = round(seconds(6) * 1_000)
+    store = await ZooKeeperStore.connect([own_zookeeper.service], session_timeout_ms=timeout_ms)
     await store.create("/a", b"0")
     has_ended, may_go_on = threading.Event(), threading.Event()
     end_all = store._client._notify_pending
@@ -206,24 +213,51 @@ async def test_what_is_asked_as_the_connection_is_lost_is_not_done_later(
             has_ended.set()
             assert may_go_on.wait(seconds(LIMIT_S))
 
-    def note(state: str) -> None:
-        if state == KazooState.SUSPENDED:
-            has_ended.set()
-
     if comes == "before the loop hears":
-        may_go_on.set()
-        store._client.add_listener(note)
+        note_losses(store, has_ended)
     else:
         monkeypatch.setattr(store._client, "_notify_pending", hold)
     # The loop stands still until the request is sent, so it has not heard of the loss.
     own_zookeeper.kill()
     assert has_ended.wait(seconds(LIMIT_S))
     asyncio.get_running_loop().call_soon(may_go_on.set)
-    with pytest.raises(MetadataUnavailableError, match="ConnectionLoss"):
+    with pytest.raises(MetadataUnavailableError, match=outcome):
         await store.put("/a", b"lost", 0)
 
     await asyncio.to_thread(own_zookeeper.start)
     # Requests are answered in their order: anything still with kazoo would have been done before.
+    assert await answered(store, "/a") == (b"0", 0)
+    await store.close()
+
+
+async def test_what_is_asked_as_the_connection_is_lost_waits_for_the_next(
+    own_zookeeper: ZooKeeperProcess,
+) -> None:
+    store = await open_store(own_zookeeper)
+    await store.create("/a", b"0")
+    is_lost = threading.Event()
+    note_losses(store, is_lost)
+    store._client._connection._socket.shutdown(socket.SHUT_RDWR)
+    assert is_lost.wait(seconds(LIMIT_S))  # and the loop has not heard of it
+    assert await store.put("/a", b"1", 0) == 1
+    await store.close()
+
+
+async def test_more_requests_than_are_taken_keep_nothing_else_waiting(
+    own_zookeeper: ZooKeeperProcess,
+) -> None:
+    store = await open_store(own_zookeeper)
+    await store.create("/a", b"0")
+    own_zookeeper.pause()
+    # A loop that waits for kazoo, which waits for the server, would wait for ever.
+    rescue = threading.Timer(seconds(30), own_zookeeper.resume)
+    rescue.start()
+    async with asyncio.timeout(seconds(20)):
+        asked = [store.create(f"/n{number}", bytes(100_000)) for number in range(500)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    rescue.cancel()
+    own_zookeeper.resume()
+    assert {type(outcome) for outcome in outcomes} == {MetadataUnavailableError}
     assert await answered(store, "/a") == (b"0", 0)
     await store.close()
 
@@ -242,6 +276,18 @@ async def test_a_registration_survives_an_outage_longer_than_its_session(
     own_zookeeper.resume()
     await until_read(lambda: is_owner(store, "/e"), bool)
     await store.close()
+
+
+def note_losses(store: ZooKeeperStore, is_lost: threading.Event) -> None:
+    """Set it once kazoo's thread has told all its listeners of a lost connection."""
+    tell_all = store._client._make_state_change
+
+    def tell(state: str) -> None:
+        tell_all(state)
+        if state == KazooState.SUSPENDED:
+            is_lost.set()
+
+    store._client._make_state_change = tell
 
 
 async def answered(store: MetadataStore, path: str) -> tuple[bytes, int] | None:

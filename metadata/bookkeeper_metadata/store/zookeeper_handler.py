@@ -1,9 +1,13 @@
-"""How kazoo connects to a server and waits for it: not for ever for one that says nothing, and without a descriptor of its own.
+"""How kazoo connects to a server, waits for it and is told of requests: not for ever for one that says nothing, and
+without a descriptor of its own.
 
 kazoo gives one attempt to connect the whole session timeout, divided among the servers. Of a single
 one that accepts connections while it is still starting, and never answers on them, that is as long
 as the request may take that waits for the connection. And its ``select`` opens a descriptor each time:
 where there is none left, a connection that is lost would stay lost, and the session with it.
+
+Whoever hands it a request sends its thread a byte, and waits where 278 have not been read; while a server says nothing,
+that would be the event loop. Here one byte stands for all of them.
 
 TLS is made here, too: kazoo's own trusts what the system trusts besides, checks no names unless it is told to, takes
 TLS 1.0, says nothing of why it failed, and waits for what TLS has read already.
@@ -12,7 +16,9 @@ TLS 1.0, says nothing of why it failed, and waits for what TLS has read already.
 from __future__ import annotations
 
 import select
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -66,6 +72,11 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
             [],
         )
 
+    def create_socket_pair(self) -> tuple[Any, Any]:
+        """What kazoo's thread reads from, and what is written to, for each request."""
+        bell = _Bell()
+        return bell, bell
+
     def create_connection(self, *arguments: Any, timeout: float, **options: Any) -> Any:
         """A connection to a server, within an attempt."""
         timeout = min(timeout, self._attempt_s)
@@ -118,6 +129,35 @@ class _TlsConnection:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class _Bell:
+    """What kazoo asks of both ends of a pair of sockets. A byte is in it while there is any that was written and not read."""
+
+    def __init__(self) -> None:
+        self._read_end, self._write_end = socket.socketpair()
+        self._lock = threading.Lock()
+        self._count = 0
+        self.fileno = self._read_end.fileno
+
+    def send(self, byte: bytes) -> int:
+        with self._lock:
+            if not self._count:
+                self._write_end.send(byte)
+            self._count += 1
+        return 1
+
+    def recv(self, _: int) -> bytes:
+        with self._lock:
+            if self._count == 1:
+                self._read_end.recv(1)
+            # kazoo reads where it finds nothing to send, to be sure that no byte is left.
+            self._count = max(0, self._count - 1)
+        return b"\0"
+
+    def close(self) -> None:
+        self._read_end.close()
+        self._write_end.close()
 
 
 def _number(file: Any) -> int:

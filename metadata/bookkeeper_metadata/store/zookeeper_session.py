@@ -5,7 +5,7 @@ every request is handed to it and its answer handed back to the event loop. A mu
 connection or the session under it, or no answer in time, is an unknown outcome; kazoo's own retries
 would report our success as a conflict. Reads change nothing and are repeated within a time budget.
 While the connection is down requests wait for it instead of queueing up inside kazoo, where they
-could be applied long after their outcome was reported as unknown; so does none that comes between kazoo's
+could be applied long after their outcome was reported as unknown; those, too, that come between kazoo's
 hearing of the loss and the event loop's. If no server will ever connect again, for
 its data are older than what was seen (``zookeeper_age``) or TLS fails, their errors say so. What ZooKeeper refuses for want
 of a permission is neither unknown nor a word about what is there: it has an error of its own.
@@ -223,12 +223,12 @@ class ZooKeeperSession:
         client_id = self.client.client_id if is_connected else None
         if is_connected:
             self._handler.tls_failure = ""
-        elif state == KazooState.SUSPENDED:
+        is_unauthenticated = self.client.client_state == KeeperState.AUTH_FAILED
+        self.post(self._set_state, state, client_id[0] if client_id else 0, is_unauthenticated)
+        if state == KazooState.SUSPENDED:
             # kazoo has ended what it had, and then calls this: what was handed to it in between would stay.
             # It offers no other way to have that ended.
             self.client._notify_pending(KeeperState.CONNECTING)
-        is_unauthenticated = self.client.client_state == KeeperState.AUTH_FAILED
-        self.post(self._set_state, state, client_id[0] if client_id else 0, is_unauthenticated)
 
     async def _revive(self) -> None:
         """Until there is a connection: start kazoo's thread again whenever it has ended.
@@ -311,19 +311,10 @@ class ZooKeeperSession:
 
     async def _once(self, submit: Submit) -> Any:
         """Send one request once a connection is there, and wait for its answer."""
-        if self.is_closed:
-            raise ClientClosedError("metadata store")
-        await self._connection(self.timeout_s)
-        # It may have been close() that let us through.
-        if self.is_closed:
-            raise ClientClosedError("metadata store")
+        answer = await self._submit(submit)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
         try:
-            with self._submitting:
-                if not self._is_taking:
-                    raise kazoo_errors.ConnectionLoss
-                answer = submit()
             # Called in a thread of kazoo's, where no future of asyncio may be touched.
             answer.rawlink(lambda result: self.post(_settle, future, result))
             async with asyncio.timeout(self.timeout_s):
@@ -334,6 +325,18 @@ class ZooKeeperSession:
             ) from cause
         finally:
             self._waiting.discard(future)
+
+    async def _submit(self, submit: Submit) -> Any:
+        """Hand a request to kazoo once a connection is there."""
+        while not self._over.is_set():
+            await self._connection(self.timeout_s)
+            with self._submitting:
+                # It may have been close() that let us through.
+                if self._is_taking and not self._over.is_set():
+                    return submit()
+            # Of the loss, and of the next connection, the loop will hear in a moment.
+            self._connected.clear()
+        raise ClientClosedError("metadata store")
 
     def _as_refusal(self, path: str, refusal: Exception) -> Exception:
         """Our error for a definite refusal; any other error means that the outcome is unknown."""
