@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,13 @@ from tests.conformance.metadata_store import Service
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
     """Shared and never stopped by a test; a test that stops one starts its own."""
     with ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")) as process:
+        yield process
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
+    """One that a test may pause and kill."""
+    with ZooKeeperProcess(tmp_path) as process:
         yield process
 
 

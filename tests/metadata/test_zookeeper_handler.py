@@ -1,4 +1,4 @@
-"""What kazoo's thread is told of a connection by TLS: what is there to read, and why it came to nothing."""
+"""What kazoo's thread is told: by TLS, of what is there to read and why it came to nothing; and of requests."""
 
 from __future__ import annotations
 
@@ -112,3 +112,35 @@ def test_nothing_to_read_yet_is_no_failure(handler: PollingHandler, serve: Serve
 
     assert handler.tls_failure == ""
     connection.close()
+
+
+def test_any_number_of_requests_may_be_told_of_before_the_first_is_heard(
+    handler: PollingHandler,
+) -> None:
+    hears, tells = handler.create_socket_pair()
+    handler.is_connected = lambda: True
+    for _ in range(10_000):
+        tells.send(b"\0")
+    for _ in range(10_000):
+        assert handler.select([hears], [], [], 0)[0] == [hears]
+        assert hears.recv(1) == b"\0"
+    assert handler.select([hears], [], [], 0)[0] == []
+    tells.send(b"\0")
+    assert handler.select([hears], [], [], 0)[0] == [hears]
+    hears.close()
+
+
+def test_what_a_forked_child_does_to_the_bell_keeps_no_thread_busy_and_none_waiting(
+    handler: PollingHandler,
+) -> None:
+    """It has the sockets, and a count of its own."""
+    hears, tells = handler.create_socket_pair()
+    handler.is_connected = lambda: True
+    hears._write_end.send(b"\0\0")
+    assert handler.select([hears], [], [], 0)[0] == [hears]
+    hears.recv(1)
+    assert handler.select([hears], [], [], 0)[0] == []
+    tells.send(b"\0")
+    hears._read_end.recv(1)
+    hears.recv(1)
+    hears.close()

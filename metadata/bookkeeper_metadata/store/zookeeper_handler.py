@@ -20,7 +20,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -29,6 +29,7 @@ from bookkeeper_metadata.foundation.tls.contexts import Tls
 
 _ATTEMPTS = 3
 """To connect, that fit into a session timeout: the second and third may meet a server that has started."""
+_STRAY_BYTES_MAX = 4_096
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 _WRITABLE = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -136,6 +137,7 @@ class _Bell:
 
     def __init__(self) -> None:
         self._read_end, self._write_end = socket.socketpair()
+        self._read_end.setblocking(False)
         self._lock = threading.Lock()
         self._count = 0
         self.fileno = self._read_end.fileno
@@ -149,9 +151,11 @@ class _Bell:
 
     def recv(self, _: int) -> bytes:
         with self._lock:
-            if self._count == 1:
-                self._read_end.recv(1)
-            # kazoo reads where it finds nothing to send, to be sure that no byte is left.
+            if self._count <= 1:
+                # All that is there: a forked child, which counts by itself, may have written more, or taken it.
+                with suppress(BlockingIOError):
+                    self._read_end.recv(_STRAY_BYTES_MAX)
+            # kazoo reads where it finds nothing to send, too.
             self._count = max(0, self._count - 1)
         return b"\0"
 

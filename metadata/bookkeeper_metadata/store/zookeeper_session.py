@@ -128,12 +128,18 @@ class ZooKeeperSession:
         """Connect for the first time.
 
         Raises:
-            MetadataUnavailableError: no server answered within ``connect_timeout_ms``.
+            MetadataUnavailableError: no server answered within ``connect_timeout_ms``, or there are no descriptors to ask one.
             MetadataAccessError: one did, and does not authenticate this user.
         """
-        self.client.start_async()
         try:
-            await self._connection(connect_timeout_ms / 1000)
+            self.client.start_async()
+        except OSError as cause:
+            # It has no sockets to tell its threads by. They are there already, and would stay.
+            self._handler.stop()
+            raise MetadataUnavailableError(self.service, f"not connected: {cause}") from cause
+        timeout_s = connect_timeout_ms / 1000
+        try:
+            await self._connection(timeout_s, self._loop.time() + timeout_s)
             if self._access.credential:
                 # Connected comes before authenticated. Whether a node is there may be asked by anybody.
                 await self.read("/", lambda: self.client.exists_async("/"))
@@ -290,14 +296,14 @@ class ZooKeeperSession:
         if is_new:
             self._on_session_renewed()
 
-    async def _connection(self, timeout_s: float) -> None:
-        """Wait until there is a connection."""
+    async def _connection(self, timeout_s: float, deadline_s: float) -> None:
+        """Wait until there is a connection, at most until the deadline; ``timeout_s`` is for the error."""
         if self._connected.is_set():
             return  # every request comes here: no timer for those that need not wait
         if self._is_unauthenticated:
             raise self._no_access(_NOT_AUTHENTICATED, "/")
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(deadline_s):
                 await self._connected.wait()
         except TimeoutError as cause:
             raise MetadataUnavailableError(
@@ -328,8 +334,10 @@ class ZooKeeperSession:
 
     async def _submit(self, submit: Submit) -> Any:
         """Hand a request to kazoo once a connection is there."""
+        # Of them all together: connections may be made and lost faster than the loop hears of them.
+        deadline_s = self._loop.time() + self.timeout_s
         while not self._over.is_set():
-            await self._connection(self.timeout_s)
+            await self._connection(self.timeout_s, deadline_s)
             with self._submitting:
                 # It may have been close() that let us through.
                 if self._is_taking and not self._over.is_set():
