@@ -13,17 +13,16 @@ import asyncio
 import gc
 import logging
 import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie_server.bookie import Bookie
+from bookie_server.ending import end_failed, end_in_time, end_process, stop_on_signals
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.memory.trimming import trim_memory
@@ -35,7 +34,7 @@ from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full, overlay
 from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.disk.descriptors import connection_limit, raise_descriptor_limit
-from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
+from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
@@ -46,7 +45,7 @@ from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, TLS, BookieServiceInfo, Endpoint
-from bookkeeper_metadata.errors import ClusterNotInitializedError
+from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.readonly import ReadonlyWishes
@@ -58,6 +57,10 @@ from bookkeeper_metadata.version import __version__
 if TYPE_CHECKING:
     from bookie_server.observing.observer import Observer
 
+_UNREGISTER_WITHIN_S = 3.0
+"""The metadata service may be silent, and what was admitted is to be answered all the same."""
+_END_UPKEEP_WITHIN_S = 5.0
+"""Where it is not for a signal that the bookie ends: for what waits for a disk."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -73,7 +76,7 @@ class Start(NamedTuple):
 def run(settings: BookieSettings, start: Start) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 stopped, 1 could not go on.
 
-    The first signal drains for at most ``drain_timeout_ms``, a second one ends the process at once.
+    The first signal drains for at most ``drain_timeout_ms``, a second one ends the process at once; see :mod:`bookie_server.ending`.
     """
     # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
     gc.set_threshold(50_000, 20, 100)
@@ -94,6 +97,7 @@ async def _trim_and_serve(settings: BookieSettings, start: Start) -> int:
     try:
         return await _serve_for_good(settings, start)
     finally:
+        end_in_time()
         await end_tasks([trimming])
 
 
@@ -115,12 +119,14 @@ async def _serve_for_good(settings: BookieSettings, start: Start) -> int:
 async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> int | None:
     """Serve until a signal or a failure; ``None``: it was sealed, and there is room now."""
     stopping = asyncio.Event()
-    _on_signals(stopping)
+    drain_timeout_s = settings.drain_timeout_ms / 1000
+    stop_on_signals(stopping, drain_timeout_s)
     carriers = Carriers(settings)
     bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
     observer = _observer(settings)
     store, root = await connect(settings.metadata_service_uri, security=settings)
+    running: list[asyncio.Task[None]] = []
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
@@ -135,8 +141,9 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
         if not preparing.done():
             _LOGGER.info("bookie stopped before it was ready. bookie_id=%s", bookie_id)
             # Nothing was acknowledged, and a thread may be in the middle of a long replay.
-            _exit_now(0)
+            end_process(0)
         bookie, upkeep = preparing.result()
+        bookie.failed.add_done_callback(end_failed)
         identity = BookieInfo(bookie_id, cluster_id, __version__)
         directory = settings.ledger_directories[0]
         service = BookieService(bookie, identity, directory, roles_of(settings))
@@ -147,15 +154,12 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
             observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
-        await _stay_registered(registrar, watch, bookie, upkeep, stopped)
+        await _stay_registered(registrar, watch, bookie, upkeep, stopped, running)
         has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
-        if not bookie.failed.done():
-            # First, so that no writer chooses this bookie while it drains.
-            await registrar.stop()
-            await _drain(carriers, service, bookie, settings.drain_timeout_ms / 1000)
-        if bookie.failed.done():
-            _exit_failed(bookie.failed.result())
+        await _drain(carriers, service, bookie, drain_timeout_s)
+        # Behind it: one may be waiting for a disk that hangs.
+        await end_tasks(running)
         await bookie.stop()
         if has_room:
             _LOGGER.info("room for an ordinary start: making one. bookie_id=%s", bookie_id)
@@ -165,6 +169,9 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
     finally:
         if observer is not None:
             observer.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_UPKEEP_WITHIN_S):
+                await end_tasks(running)
         await carriers.stop()
         await store.close()
 
@@ -253,10 +260,12 @@ async def _stay_registered(
     bookie: Bookie,
     upkeep: Mapping[str, Upkeep],
     stopped: asyncio.Task[Any],
+    running: list[asyncio.Task[None]],
 ) -> None:
     """Stay registered, as what there is room for, until a signal comes or something fails.
 
-    A sealed bookie does until there is room for an ordinary start, too.
+    A sealed bookie does until there is room for an ordinary start, too. What its upkeep is done by is put into ``running``, and
+    goes on.
     """
     # Before it registers: a disk that is full already must attract no writers.
     await watch.look()
@@ -264,20 +273,30 @@ async def _stay_registered(
     # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.
     registering = asyncio.create_task(_register(registrar), name="register")
     tasks = [looking, registering]
-    ends: list[asyncio.Future[Any]] = [stopped, bookie.failed, looking]
+    ends: list[asyncio.Future[Any]] = [stopped, looking]
     if bookie.space.is_sealed:
         tasks.append(asyncio.create_task(watch.wait_for_start(), name="wait-for-room"))
         ends.append(tasks[-1])
     try:
         await _until_first(registering, *ends)
         # Behind it: whoever mends ledgers takes a bookie that is not registered for lost.
-        running = [asyncio.create_task(run(), name=name) for name, run in upkeep.items()]
-        tasks += running
+        running += [asyncio.create_task(run(), name=name) for name, run in upkeep.items()]
         # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
         keepers = [registrar.keeper] if registrar.keeper is not None else []
         await _until_first(*ends, *running, *keepers)
     finally:
         await end_tasks(tasks)
+        # First, so that no writer chooses this bookie while it drains.
+        await _unregister(registrar)
+
+
+async def _unregister(registrar: Registrar) -> None:
+    try:
+        async with asyncio.timeout(_UNREGISTER_WITHIN_S):
+            await registrar.stop()
+    except (MetadataUnavailableError, TimeoutError) as error:
+        # It ends with the session, and writers that choose this bookie meanwhile find it gone.
+        _LOGGER.warning("the registration stays until its session ends. detail=%s", error)
 
 
 async def _register(registrar: Registrar) -> None:
@@ -350,31 +369,3 @@ async def _drain(
     except TimeoutError:
         _LOGGER.warning("drain timed out; unanswered adds are left to their writers")
     await carriers.stop(0.1)
-
-
-def _on_signals(stopping: asyncio.Event) -> None:
-    def on_signal() -> None:
-        if stopping.is_set():
-            _exit_now(1)
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-
-
-def _exit_failed(error: Exception) -> None:
-    # A disk's error and a later start under its id need no traceback; anything else is a
-    # defect, to be found by one.
-    is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
-    _LOGGER.error("bookie failed. detail=%r", error, exc_info=None if is_expected else error)
-    # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
-    _exit_now(1)
-
-
-def _exit_now(code: int) -> None:
-    logging.shutdown()
-    sys.stdout.flush()
-    # An ordinary exit waits for worker threads, and one of
-    # them may hang in a write to a failed disk.
-    os._exit(code)

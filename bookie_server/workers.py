@@ -85,8 +85,8 @@ class ThreadWorkers(Workers):
 
     async def finish(self, last: Callable[[], object] | None) -> None:
         self._is_finishing.set()
-        self._readers.shutdown()
-        # The loop takes note of a checkpoint after its thread has: leave the loop free meanwhile.
+        # Either may hang in the disk, and the loop takes note of a checkpoint after its thread has: leave the loop free meanwhile.
+        await asyncio.to_thread(self._readers.shutdown)
         await asyncio.to_thread(self._writer.shutdown)
         if last is not None:
             await asyncio.to_thread(last)

@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bookie_server.bookie import Bookie
 from bookie_server.core.roles import Roles
@@ -66,6 +66,7 @@ class BookieService:
         self.is_draining = False
         """Set when the bookie stops: no more frames are taken from streams."""
         self._directory = directory
+        self._asking_disk: asyncio.Future[Any] | None = None
         self._slots_of_reads = Slots(READS_IN_FLIGHT_MAX)
         self._places = SharedPlaces(PLACES_OF_EACH, PLACES_SHARED)
         self._methods: Mapping[Method, Callable[[bytes, Room], Awaitable[bytes]]] = {
@@ -129,8 +130,11 @@ class BookieService:
 
     async def disk_usage(self) -> DiskUsage:
         """Of the first directory for ledgers."""
-        # A sick disk may keep this waiting, and the loop must not wait with it.
-        return DiskUsage(*await asyncio.to_thread(shutil.disk_usage, self._directory))
+        # A sick disk may keep this waiting: not the loop with it, and no more than one of the threads that everybody uses.
+        if self._asking_disk is None or self._asking_disk.done():
+            asking = asyncio.to_thread(shutil.disk_usage, self._directory)
+            self._asking_disk = asyncio.ensure_future(asking)
+        return DiskUsage(*await asyncio.shield(self._asking_disk))
 
     def room_for_reply(self, client: str) -> Room:
         """Room of a reply, to be given back when the client has it."""

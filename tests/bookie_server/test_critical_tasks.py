@@ -79,14 +79,15 @@ async def test_a_defect_in_what_keeps_a_bookie_registered_ends_it(
     registrar.keeper = asyncio.ensure_future(act("keeps it")())
     upkeep = {name: act(name) for name in ("collects garbage", "scrubs")}
     stopped = asyncio.create_task(never())
+    running: list[asyncio.Task[None]] = []
     async with running_bookie(tmp_path) as bookie:
         bookie.space.is_sealed = True
 
         with pytest.raises(PlantedError):
             async with asyncio.timeout(seconds(60)):
-                await server._stay_registered(registrar, watch, bookie, upkeep, stopped)
+                await server._stay_registered(registrar, watch, bookie, upkeep, stopped, running)
         bookie.space.is_sealed = False
-    await end_tasks([stopped, registrar.keeper])
+    await end_tasks([stopped, registrar.keeper, *running])
 
 
 async def test_of_several_errors_the_first_ends_the_bookie(tmp_path: Path) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import threading
+from contextlib import suppress
+from itertools import takewhile
 
 import pytest
 
-from bookie_server.logs import JsonLines
+from bookie_server import logs
+from bookie_server.logs import LINES_MAX, JsonLines, QueuedLines
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
+from tests.patience import seconds
 
 
 def line(message: str, *arguments: object) -> dict[str, object]:
@@ -101,3 +107,49 @@ def test_facts_of_a_message_that_is_text_already_or_of_another_kind_are_found() 
 
 def test_an_error_gives_its_facts_as_its_message_does() -> None:
     assert MetadataUnavailableError("a:1,b:2", "no connection").facts() == {"service": "a:1,b:2"}
+
+
+def test_nobody_waits_for_who_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a pipe that is full the event loop of a bookie stood still."""
+    monkeypatch.setattr(logs, "_FLUSH_WITHIN_S", 0.1)
+    read_end, write_end = os.pipe()
+    logger = logging.Logger("a.b")
+    with (
+        open(read_end, encoding="utf-8") as reader,
+        open(write_end, "w", encoding="utf-8") as stream,
+    ):
+        handler = QueuedLines(stream)
+        logger.addHandler(handler)
+        sent = 3 * LINES_MAX
+        for number in range(sent):
+            logger.warning("line %d", number)
+        handler.flush()  # nor for ever at the end of a process
+
+        monkeypatch.setattr(logs, "_FLUSH_WITHIN_S", seconds(60))
+        kept: list[str] = []
+        reading = threading.Thread(
+            target=lambda: kept.extend(takewhile(lambda each: each != "end\n", reader))
+        )
+        reading.start()
+        handler.flush()
+        logger.warning("end")
+        reading.join()
+        handler.flush()
+
+    note = kept.pop()
+    assert kept == [f"line {number}\n" for number in range(len(kept))]
+    assert LINES_MAX <= len(kept) < sent
+    assert note.endswith(f"count={sent - len(kept)}\n")
+
+
+def test_a_reader_that_has_gone_keeps_nobody_from_logging() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with suppress(BrokenPipeError), open(write_end, "w", encoding="utf-8") as stream:
+        handler = QueuedLines(stream)
+        logger = logging.Logger("a.b")
+        logger.addHandler(handler)
+        logger.warning("a line")
+        logger.warning("a line")
+        handler.flush()
+    assert not handler._lines.unfinished_tasks

@@ -80,7 +80,7 @@ async def serve_until(
         return session, ROOT
 
     monkeypatch.setattr(server, "connect", connect)
-    monkeypatch.setattr(server, "_on_signals", stopping.append)
+    monkeypatch.setattr(server, "stop_on_signals", lambda event, _: stopping.append(event))
     serving = asyncio.create_task(server._serve(settings, start, is_sealed=False))
     await until(lambda: serving.done() or has_come())
     for event in stopping:

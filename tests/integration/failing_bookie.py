@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from bookie_server import ending
 from bookie_server.__main__ import main
+from bookie_server.collection.counter import CollectionCounter
 from bookie_server.core.records import JournalRecord
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.real_files import RealFile
 from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.journal.journal_file import JournalPosition
 from bookkeeper_metadata.store import zookeeper
 
 SLOW_SYNC_S = 0.2
+HANGING = "hanging"
+"""A file beside the trigger, made once the disk hangs."""
 
 
 def wait_for(trigger: Path) -> None:
@@ -59,10 +65,29 @@ def plant_in_disk(trigger: Path) -> None:
     RealFile.sync = sync_slowly  # type: ignore[assignment, method-assign]
 
 
+def plant_in_upkeep(trigger: Path) -> None:
+    """The disk hangs under a collection that counts itself, and from then on the journal fails if it is told to."""
+    write_group = Journal.write_group
+
+    def hang(_: CollectionCounter) -> None:
+        trigger.with_name(HANGING).touch()
+        threading.Event().wait()
+
+    def fail_if_told(journal: Journal, records: Sequence[JournalRecord]) -> JournalPosition:
+        if trigger.exists():
+            raise StorageFailedError(journal.directory, "journal: planted")
+        return write_group(journal, records)
+
+    ending._STOP_WITHIN_S = 1.0
+    CollectionCounter._write_disks = hang  # type: ignore[assignment, method-assign]
+    Journal.write_group = fail_if_told  # type: ignore[assignment, method-assign]
+
+
 PLANTS = {
     "journal": plant_in_journal,
     "registration": plant_in_registration,
     "disk": plant_in_disk,
+    "upkeep": plant_in_upkeep,
 }
 
 if __name__ == "__main__":

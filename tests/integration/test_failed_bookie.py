@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +17,17 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire.messages import ReadLacRequest, Status
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.local.ports import LOOPBACK, free_port
 from tests.doubles.records import KEY
+from tests.integration.failing_bookie import HANGING
 from tests.integration.processes import eventually, new_bookie_id
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
+
+PIPE_SIZE = 4_096
+FENCED = Status.NO_ENTRY
+"""What a bookie says once it has fenced a ledger that it knows nothing of."""
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +42,27 @@ class Failing:
     def __init__(self, cluster: LocalCluster, plant: str, directory: Path) -> None:
         self._uri = cluster.metadata_service_uri
         self._trigger = directory / "trigger"
+        self.hanging = directory / HANGING
         self.bookie_id = new_bookie_id()
+        self.socket_port = free_port({int(self.bookie_id.rpartition(":")[2])})
         flags = {
             "--metadata-service-uri": self._uri,
             "--port": self.bookie_id.rpartition(":")[2],
+            "--socket-port": str(self.socket_port),
+            "--rpc-port": "0",
             "--journal-directories": str(directory / "journal"),
             "--ledger-directories": str(directory / "ledgers"),
+            "--gc-interval-ms": "1000",
         }
         words = [word for flag in flags.items() for word in flag]
         module = "tests.integration.failing_bookie"
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, plant, str(self._trigger), *words],
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
+        assert self.process.stderr is not None
+        # Nobody reads it, and it takes little.
+        fcntl.fcntl(self.process.stderr, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
 
     @property
     def is_registered(self) -> bool:
@@ -78,7 +94,7 @@ def failing(cluster: LocalCluster, plant: str, directory: Path) -> Iterator[Fail
         yield bookie
     finally:
         bookie.process.kill()
-        bookie.process.wait()
+        bookie.process.communicate()
 
 
 @pytest.mark.slow
@@ -97,7 +113,7 @@ async def test_a_journal_that_fails_ends_the_bookie_with_exit_code_1(
         bookie.show()
 
         assert await asyncio.to_thread(bookie.exit_code) == 1
-        assert await fenced is not Status.OK
+        assert await fenced is not FENCED
 
 
 @pytest.mark.slow
@@ -109,3 +125,46 @@ def test_a_registration_that_is_not_kept_any_more_ends_the_bookie(
         bookie.show()
 
         assert bookie.exit_code() == 1
+
+
+@pytest.mark.slow
+async def test_a_disk_that_hangs_keeps_no_bookie_from_ending(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """It waited for what its collection does there, stayed registered and answered that it was well."""
+    with failing(cluster, "upkeep", tmp_path) as bookie:
+        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+        assert await bookie.fence() is FENCED
+
+        bookie.process.terminate()
+
+        assert await asyncio.to_thread(bookie.exit_code) == 1
+        assert not bookie.is_registered
+
+
+@pytest.mark.slow
+async def test_a_bookie_that_has_failed_acknowledges_nothing_whatever_hangs(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with failing(cluster, "upkeep", tmp_path) as bookie:
+        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+        bookie.show()
+
+        assert await bookie.fence() is not FENCED
+
+        assert await asyncio.to_thread(bookie.exit_code) == 1
+
+
+@pytest.mark.slow
+async def test_a_log_that_nobody_reads_keeps_no_bookie_from_its_work(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Strangers could fill the pipe that it logs to, and it stood still for ever."""
+    with failing(cluster, "disk", tmp_path) as bookie:
+        for _ in range(PIPE_SIZE // len("a line of its log")):
+            with socket.create_connection((LOOPBACK, bookie.socket_port)) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(16))
+
+        assert await bookie.fence() is FENCED
+        bookie.process.terminate()
+        assert await asyncio.to_thread(bookie.exit_code) == 0

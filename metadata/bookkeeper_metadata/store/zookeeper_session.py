@@ -48,6 +48,8 @@ _RETRY_PAUSE_S = 0.05
 # For ever: an outage of the service, however long, must not end a bookie. Every request has a time
 # limit of its own.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+_STOP_WITHIN_S = 1.0
+"""Behind a session timeout, that the server may take to answer."""
 _LOOK_PAUSE_S = 2.0
 """Between two questions why there is no connection; after a short outage none is asked."""
 _OLDER = "; its data are older than what this process has seen, as after a restore from a backup: start this process again"
@@ -198,11 +200,20 @@ class ZooKeeperSession:
             if not future.done():
                 future.set_exception(ClientClosedError("metadata store"))
         self._connected.set()  # requests that wait for a connection find the session closed
+        stopped = asyncio.Event()
+        # Not of the threads that everybody uses, which an exit waits for: kazoo's may be in a look-up of a name, however long that takes.
+        stopping = threading.Thread(
+            target=self._stop, args=(stopped.set,), name="stop-zookeeper", daemon=True
+        )
         try:
-            await asyncio.to_thread(self._stop)
+            stopping.start()
         except RuntimeError:
             # The interpreter is exiting and starts no more threads; no other task is left to block.
-            self._stop()
+            self._stop(stopped.set)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.timeout_s + _STOP_WITHIN_S):
+                await stopped.wait()
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Run on the event loop, from any thread; do nothing once the loop is closed."""
@@ -210,8 +221,8 @@ class ZooKeeperSession:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _stop(self) -> None:
-        """End the session; blocks while kazoo's threads end."""
+    def _stop(self, stopped: Callable[[], None]) -> None:
+        """End the session, and say so on the event loop; blocks while kazoo's threads end."""
         try:
             self.client.stop()
             self.client.close()
@@ -219,6 +230,8 @@ class ZooKeeperSession:
             _LOGGER.warning(
                 "metadata client did not stop cleanly; service=%s cause=%r", self.service, failure
             )
+        finally:
+            self.post(stopped)
 
     def _on_state(self, state: str) -> None:
         # Read in kazoo's thread, which is the one that connects: when the loop gets to it, the

@@ -1,0 +1,79 @@
+"""How a bookie's process ends: when it is told to, or when it cannot go on, whatever hangs.
+
+A disk that hangs keeps threads waiting, and at times the event loop with them. So a signal is heard without
+the loop, a thread that waits for nothing but the time sees to the end, and where memory cannot be trusted nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import NoReturn
+
+from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
+
+_STOP_WITHIN_S = 30.0
+"""Behind the drain: a last checkpoint is written, and everything is closed."""
+_LOGGER = logging.getLogger(__name__)
+
+
+def stop_on_signals(stopping: asyncio.Event, drain_timeout_s: float) -> None:
+    """Set the event at the first SIGTERM or SIGINT; end the process at the second, or when it should have ended.
+
+    For the main thread, on its event loop.
+    """
+    loop = asyncio.get_running_loop()
+    is_told = threading.Event()
+
+    def on_signal(*_: object) -> None:
+        if is_told.is_set():
+            end_process(1)
+        is_told.set()
+        with suppress(RuntimeError):  # the loop is closed: it is about to end
+            loop.call_soon_threadsafe(stopping.set)
+
+    # Not the loop's own handlers: they are called by a loop that runs.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    # A thread may be more than there is when it is needed.
+    _end_in_time(is_told, drain_timeout_s + _STOP_WITHIN_S)
+
+
+def end_in_time() -> None:
+    """Nothing is left to do but to close: see that the process ends, though a thread of its own may not."""
+    is_told = threading.Event()
+    is_told.set()
+    _end_in_time(is_told, _STOP_WITHIN_S)
+
+
+def end_failed(failed: asyncio.Future[Exception]) -> NoReturn:
+    """End the process of a bookie that has failed, at once: it is to acknowledge nothing more."""
+    error = failed.result()
+    # A disk's error and a later start under its id need no traceback; anything else is a
+    # defect, to be found by one.
+    is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
+    _LOGGER.error("bookie failed. detail=%r", error, exc_info=None if is_expected else error)
+    # Memory and disk may disagree, so not even a checkpoint is written.
+    end_process(1)
+
+
+def end_process(code: int) -> NoReturn:
+    """An ordinary exit waits for worker threads, and one of them may hang in a write to a failed disk."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _end_in_time(is_told: threading.Event, within_s: float) -> None:
+    def wait_and_end() -> None:
+        is_told.wait()
+        threading.Event().wait(within_s)
+        _LOGGER.error("the bookie has not stopped: its process is ended. after_s=%d", within_s)
+        end_process(1)
+
+    threading.Thread(target=wait_and_end, name="end-in-time", daemon=True).start()
