@@ -154,7 +154,7 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
             observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
-        await _stay_registered(registrar, watch, bookie, upkeep, stopped, running)
+        await _stay_registered(registrar, watch, bookie, upkeep, stopped, running=running)
         has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
         await _drain(carriers, service, bookie, drain_timeout_s)
@@ -260,6 +260,7 @@ async def _stay_registered(
     bookie: Bookie,
     upkeep: Mapping[str, Upkeep],
     stopped: asyncio.Task[Any],
+    *,
     running: list[asyncio.Task[None]],
 ) -> None:
     """Stay registered, as what there is room for, until a signal comes or something fails.

@@ -118,6 +118,30 @@ class QuorumDeadline:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
 
 
+class TrialLimit:
+    """How long a writer tries bookies, one behind the other, while it acknowledges nothing.
+
+    It need not be short of them: of those that are registered and silent there may always be one that has not failed it yet.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        """``timeout_ms``: 0 is for ever."""
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_ms / 1000
+        self._since_s: float | None = None
+
+    def has_passed(self) -> bool:
+        """Another one has failed: whether no more are to be tried."""
+        now_s = self._loop.time()
+        if self._since_s is None:
+            self._since_s = now_s
+        return bool(self._timeout_s) and now_s - self._since_s >= self._timeout_s
+
+    def restart(self) -> None:
+        """An entry was acknowledged, or the first is waited for."""
+        self._since_s = None
+
+
 class ShortageDeadline:
     """Calls ``on_expired`` when a writer is short of bookies ``timeout_ms`` after it first was.
 

@@ -41,6 +41,7 @@ from spark_bookkeeper.ledger.pending_adds import (
     PendingAdds,
     QuorumDeadline,
     ShortageDeadline,
+    TrialLimit,
     completion_of,
 )
 from spark_bookkeeper.ledger.protocol.events import (
@@ -86,6 +87,7 @@ class WriteHandle(AsyncClosing):
             ledger_id, metadata, digest, key, limits, held=held, may_wait=wait_ms > 0
         )
         self._shortage = ShortageDeadline(ledger_id, wait_ms, self._on_waited_in_vain)
+        self._trials = TrialLimit(wait_ms)
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
@@ -194,7 +196,9 @@ class WriteHandle(AsyncClosing):
         # Before anything is sent: an acknowledgement must find who waits for it.
         self._pending.push(complete)
         self._in_flight_bytes += sum(map(len, payloads))
-        self._settled.clear()
+        if self._settled.is_set():
+            self._settled.clear()
+            self._trials.restart()
         if self._is_full():
             self._room.clear()
         self._explicit_lac.on_pushed()
@@ -283,6 +287,9 @@ class WriteHandle(AsyncClosing):
                     done = partial(self._on_answer, *place)
                     self._time_of_runs.begin(effect.section.last_entry)
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
+                case ChangeEnsemble() if self._trials.has_passed():
+                    # Not from within the state's own steps.
+                    asyncio.get_running_loop().call_soon(self._end, self._state.lack_of_bookies)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
                 case Acknowledge():
@@ -301,6 +308,7 @@ class WriteHandle(AsyncClosing):
 
     def _on_acknowledged(self, last_entry: int) -> None:
         self._deadline.on_acknowledged(last_entry)
+        self._trials.restart()
         self._meter.on_acknowledged(last_entry)
         state = self._state
         if (took_s := self._time_of_runs.end(last_entry)) is not None:

@@ -16,6 +16,7 @@ from bookie_server.storage.contents import Contents
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.journal.journal_files import JournalFiles
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import section
 from tests.doubles.storage import running_bookie
@@ -85,7 +86,9 @@ async def test_a_defect_in_what_keeps_a_bookie_registered_ends_it(
 
         with pytest.raises(PlantedError):
             async with asyncio.timeout(seconds(60)):
-                await server._stay_registered(registrar, watch, bookie, upkeep, stopped, running)
+                await server._stay_registered(
+                    registrar, watch, bookie, upkeep, stopped, running=running
+                )
         bookie.space.is_sealed = False
     await end_tasks([stopped, registrar.keeper, *running])
 
@@ -98,3 +101,19 @@ async def test_of_several_errors_the_first_ends_the_bookie(tmp_path: Path) -> No
         bookie.fail(second)
 
         assert bookie.failed.result() is first
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [MetadataUnavailableError("zk:1", "planted"), asyncio.Event().wait],
+    ids=["away", "silent"],
+)
+async def test_a_registration_that_cannot_be_withdrawn_does_not_keep_a_bookie(
+    stop: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waited 17 s, and ended without having answered what it had admitted."""
+    monkeypatch.setattr(server, "_UNREGISTER_WITHIN_S", 0.1)
+    registrar = Mock(Registrar)
+    registrar.stop = AsyncMock(side_effect=stop)
+    await server._unregister(registrar)
+    assert "the registration stays until its session ends" in caplog.text

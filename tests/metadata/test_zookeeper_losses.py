@@ -184,6 +184,33 @@ async def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperP
         await store.close()
 
 
+async def test_closing_does_not_wait_for_a_name_that_is_looked_up(
+    own_zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo's thread may be within it for as long as the resolver likes."""
+    service = f"localhost:{own_zookeeper.port}"
+    store = await ZooKeeperStore.connect([service], session_timeout_ms=SESSION_TIMEOUT_MS)
+    is_looking, is_found = threading.Event(), threading.Event()
+    look_up = socket.getaddrinfo
+
+    def look_up_slowly(host: str, *arguments: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return look_up(host, *arguments)
+        is_looking.set()
+        is_found.wait(seconds(60))
+        return look_up(host, *arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up_slowly)
+    own_zookeeper.kill()
+    assert await asyncio.to_thread(is_looking.wait, seconds(LIMIT_S))
+    try:
+        async with asyncio.timeout(seconds(20)):
+            await store.close()
+        assert not is_found.is_set()
+    finally:
+        is_found.set()
+
+
 def note_losses(store: ZooKeeperStore, is_lost: threading.Event) -> None:
     """Set it once kazoo's thread has told all its listeners of a lost connection."""
     tell_all = store._client._make_state_change

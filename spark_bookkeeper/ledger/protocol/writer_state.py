@@ -204,9 +204,12 @@ class WriterState:
     @property
     def shortage(self) -> NotEnoughBookiesError | None:
         """Why some entry cannot be acknowledged by the bookies that are left; ``None``: each can."""
+        return None if self._members.can_go_on() else self.lack_of_bookies
+
+    @property
+    def lack_of_bookies(self) -> NotEnoughBookiesError:
+        """What a writer ends with that gives up to look for bookies."""
         members = self._members
-        if members.can_go_on():
-            return None
         failed = ",".join(
             f"{members.ensemble[position]}:{status.name}"
             for position, status in members.failed.items()

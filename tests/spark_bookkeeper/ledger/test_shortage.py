@@ -131,6 +131,43 @@ async def test_trying_suspects_in_vain_lengthens_no_wait(cluster: InProcessClust
             await writer.append(b"1")
 
 
+@pytest.mark.parametrize("count", [5, 6])
+@pytest.mark.cluster(
+    bookies=7, bookie_wait_timeout_ms=1_000, ensemble_change_retry_ms=1, bookie_quarantine_ms=1
+)
+async def test_trying_others_in_vain_lengthens_no_wait(
+    count: int, cluster: InProcessCluster
+) -> None:
+    """Registered and silent, as with disks that hang: there was always one left to try, so it was never short."""
+    writer = await cluster.client().create_ledger()
+    await writer.append(b"0")
+    ensemble = writer.metadata.last_fragment.ensemble
+    others = [each for each in cluster.faults if each not in ensemble]
+    cluster.set_faults(*[*ensemble[1:], *others][:count], is_dead=True)
+
+    if count == 5:
+        assert await writer.append(b"1") == 1
+        return
+    with pytest.raises(NotEnoughBookiesError, match="ends at entry 0"):
+        async with asyncio.timeout(seconds(20)):
+            await writer.append(b"1")
+
+
+@pytest.mark.cluster(
+    bookies=6, bookie_wait_timeout_ms=500, ensemble_change_retry_ms=1, bookie_quarantine_ms=1
+)
+async def test_a_failure_long_ago_shortens_no_wait(cluster: InProcessCluster) -> None:
+    """Of a third bookie, behind the acknowledgement, and before a rest."""
+    writer = await cluster.client().create_ledger()
+    await writer.append(b"0")
+    assert not writer._trials.has_passed()
+    await asyncio.sleep(0.6)
+
+    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], is_dead=True)
+
+    assert await writer.append(b"1") == 1
+
+
 @pytest.mark.cluster(bookies=3, ensemble_change_retry_ms=1)
 async def test_a_writer_with_its_ack_quorum_leaves_suspects_alone(
     cluster: InProcessCluster,
