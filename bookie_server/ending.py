@@ -1,17 +1,17 @@
 """How a bookie's process ends: when it is told to, or when it cannot go on, whatever hangs.
 
 A disk that hangs keeps threads waiting, and at times the event loop with them. So a signal is heard without
-the loop, a thread that waits for nothing but the time sees to the end, and where memory cannot be trusted nothing is waited for.
+the loop, a thread that needs nothing of Python's sees to the end in time, and where memory cannot be trusted nothing is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
 from typing import NoReturn
 
@@ -28,27 +28,26 @@ def stop_on_signals(stopping: asyncio.Event, drain_timeout_s: float) -> None:
     For the main thread, on its event loop.
     """
     loop = asyncio.get_running_loop()
-    is_told = threading.Event()
+    is_told = False
 
     def on_signal(*_: object) -> None:
-        if is_told.is_set():
-            end_process(1)
-        is_told.set()
+        # It may interrupt anything, and so waits for nothing: not for a lock, and the log has some.
+        nonlocal is_told
+        if is_told:
+            os._exit(1)
+        is_told = True
+        _end_within(drain_timeout_s + _STOP_WITHIN_S)
         with suppress(RuntimeError):  # the loop is closed: it is about to end
             loop.call_soon_threadsafe(stopping.set)
 
     # Not the loop's own handlers: they are called by a loop that runs.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    # A thread may be more than there is when it is needed.
-    _end_in_time(is_told, drain_timeout_s + _STOP_WITHIN_S)
 
 
 def end_in_time() -> None:
     """Nothing is left to do but to close: see that the process ends, though a thread of its own may not."""
-    is_told = threading.Event()
-    is_told.set()
-    _end_in_time(is_told, _STOP_WITHIN_S)
+    _end_within(_STOP_WITHIN_S)
 
 
 def end_failed(failed: asyncio.Future[Exception]) -> NoReturn:
@@ -69,11 +68,7 @@ def end_process(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _end_in_time(is_told: threading.Event, within_s: float) -> None:
-    def wait_and_end() -> None:
-        is_told.wait()
-        threading.Event().wait(within_s)
-        _LOGGER.error("the bookie has not stopped: its process is ended. after_s=%d", within_s)
-        end_process(1)
-
-    threading.Thread(target=wait_and_end, name="end-in-time", daemon=True).start()
+def _end_within(seconds: float) -> None:
+    # Its thread is none of Python's, so nothing that hangs, and no lock, can keep it; what it would say might.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)

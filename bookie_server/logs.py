@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
+import os
 import re
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
 from itertools import islice
 from typing import TextIO
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 
-LINES_MAX = 10_000
-"""Lines that wait to be written, about 2 MiB."""
+SIZE_MAX = 2 * 1024 * 1024
+"""Characters that wait to be written; a line may always be longer that waits alone."""
 _FLUSH_WITHIN_S = 2.0
 _PLACE = re.compile(r"%(%|[-#0+]*\d*(?:\.\d+)?[a-zA-Z])")
 _KEYED_PLACE = re.compile(r"\b(\w+)=([^\s;,%]*%[^\s;,]*)")
@@ -109,39 +110,62 @@ class QueuedLines(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: queue.Queue[str] = queue.Queue(LINES_MAX)
+        try:
+            # Not through the stream's buffer: whoever hangs there holds a lock that the end of a process asks for.
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, ValueError):
+            self._descriptor = None
+        self._changed = threading.Condition()
+        self._lines: deque[str] = deque()
+        self._waiting_size = 0
+        """Of the lines that are not written yet, in characters."""
         self._left_out = 0
-        threading.Thread(target=self._write, name="log", daemon=True).start()
+        threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if self._left_out and not self._lines.full():
-                left_out, self._left_out = self._left_out, 0
-                self._put(_left_out_record(left_out))
-            self._put(record)
+            line = self.format(record) + "\n"
+            with self._changed:
+                if self._waiting_size and self._waiting_size + len(line) > SIZE_MAX:
+                    self._left_out += 1
+                    return
+                if self._left_out:
+                    self._put(self.format(_left_out_record(self._left_out)) + "\n")
+                    self._left_out = 0
+                self._put(line)
         except Exception:  # noqa: BLE001 - as every handler of logging's
             self.handleError(record)
 
     def flush(self) -> None:
         """Wait until what was logged is written, a little: a reader that has stopped to read does not keep a process from ending."""
-        lines = self._lines
-        with lines.all_tasks_done:
-            lines.all_tasks_done.wait_for(lambda: not lines.unfinished_tasks, _FLUSH_WITHIN_S)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting_size, _FLUSH_WITHIN_S)
 
-    def _put(self, record: logging.LogRecord) -> None:
-        try:
-            self._lines.put_nowait(self.format(record))
-        except queue.Full:
-            self._left_out += 1
+    def _put(self, line: str) -> None:
+        self._lines.append(line)
+        self._waiting_size += len(line)
+        self._changed.notify_all()
 
-    def _write(self) -> None:
+    def _write_all(self) -> None:
         while True:
-            line = self._lines.get()
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                line = self._lines.popleft()
             # The reader may have gone.
             with suppress(OSError, ValueError):
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            self._lines.task_done()
+                self._write(line)
+            with self._changed:
+                self._waiting_size -= len(line)
+                self._changed.notify_all()
+
+    def _write(self, line: str) -> None:
+        if self._descriptor is None:
+            self._stream.write(line)
+            self._stream.flush()
+            return
+        left = line.encode(errors="backslashreplace")
+        while left:
+            left = left[os.write(self._descriptor, left) :]
 
 
 def _left_out_record(count: int) -> logging.LogRecord:
@@ -151,7 +175,8 @@ def _left_out_record(count: int) -> logging.LogRecord:
 
 def set_up_logging(level: str, log_format: str) -> None:
     """Send everything at ``level`` and above to standard error, as ``text`` or ``json``."""
-    handler = QueuedLines(sys.stderr)
+    # Nobody has it where standard error was closed.
+    handler = QueuedLines(sys.stderr) if sys.stderr else logging.NullHandler()
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -45,13 +45,13 @@ from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, TLS, BookieServiceInfo, Endpoint
-from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataUnavailableError
+from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
-from bookkeeper_metadata.store.operations import NodeExistsError
+from bookkeeper_metadata.store.operations import NodeExistsError, StoreConflict
 from bookkeeper_metadata.version import __version__
 
 if TYPE_CHECKING:
@@ -103,24 +103,26 @@ async def _trim_and_serve(settings: BookieSettings, start: Start) -> int:
 
 async def _serve_for_good(settings: BookieSettings, start: Start) -> int:
     """Serve until the process is to end; while a disk is full, sealed (see ``space.sealed_start``)."""
+    # Of all its starts: a signal may come between two of them.
+    stopping = asyncio.Event()
+    stop_on_signals(stopping, settings.drain_timeout_ms / 1000)
     while True:
         is_sealed = await is_full(RealFileSystem(), settings)
         try:
-            exit_code = await _serve(settings, start, is_sealed=is_sealed)
+            exit_code = await _serve(settings, start, stopping, is_sealed=is_sealed)
         except (BookKeeperError, OSError) as error:
             if is_sealed or not is_for_want_of_room(error):
                 raise
             _LOGGER.warning("no room for a start. detail=%s", error)
-            exit_code = await _serve(settings, start, is_sealed=True)
+            exit_code = await _serve(settings, start, stopping, is_sealed=True)
         if exit_code is not None:
             return exit_code
 
 
-async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> int | None:
-    """Serve until a signal or a failure; ``None``: it was sealed, and there is room now."""
-    stopping = asyncio.Event()
-    drain_timeout_s = settings.drain_timeout_ms / 1000
-    stop_on_signals(stopping, drain_timeout_s)
+async def _serve(
+    settings: BookieSettings, start: Start, stopping: asyncio.Event, *, is_sealed: bool
+) -> int | None:
+    """Serve until it is to stop, or a failure; ``None``: it was sealed, and there is room now."""
     carriers = Carriers(settings)
     bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
@@ -157,7 +159,7 @@ async def _serve(settings: BookieSettings, start: Start, *, is_sealed: bool) -> 
         await _stay_registered(registrar, watch, bookie, upkeep, stopped, running=running)
         has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
-        await _drain(carriers, service, bookie, drain_timeout_s)
+        await _drain(carriers, service, bookie, settings.drain_timeout_ms / 1000)
         # Behind it: one may be waiting for a disk that hangs.
         await end_tasks(running)
         await bookie.stop()
@@ -295,7 +297,7 @@ async def _unregister(registrar: Registrar) -> None:
     try:
         async with asyncio.timeout(_UNREGISTER_WITHIN_S):
             await registrar.stop()
-    except (MetadataUnavailableError, TimeoutError) as error:
+    except (BookKeeperError, StoreConflict, TimeoutError) as error:
         # It ends with the session, and writers that choose this bookie meanwhile find it gone.
         _LOGGER.warning("the registration stays until its session ends. detail=%s", error)
 

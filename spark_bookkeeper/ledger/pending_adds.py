@@ -20,6 +20,8 @@ from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 
 T = TypeVar("T")
 
+_CHANGE_S = 0.05
+"""What a change of an ensemble takes, about; longer ones are slow for other reasons than bookies."""
 _LOGGER = logging.getLogger(__name__)
 
 AppendCallback = Callable[[int, BookKeeperError | None], bool]
@@ -119,27 +121,37 @@ class QuorumDeadline:
 
 
 class TrialLimit:
-    """How long a writer tries bookies, one behind the other, while it acknowledges nothing.
+    """How long a writer tries bookies, one behind the other, while entries wait and none is acknowledged.
 
     It need not be short of them: of those that are registered and silent there may always be one that has not failed it yet.
+    Counted from the first that took the place of another; what the metadata service takes for a change is not.
     """
 
     def __init__(self, timeout_ms: int) -> None:
-        """``timeout_ms``: 0 is for ever."""
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_ms / 1000
+        self._tried_s = 0.0
         self._since_s: float | None = None
+        """Since when the present ensemble is tried; ``None``: it has not changed, or is about to."""
+        self._changing_since_s = 0.0
 
     def has_passed(self) -> bool:
-        """Another one has failed: whether no more are to be tried."""
+        """A bookie has failed and is about to be replaced: whether no more are to be tried."""
+        self._changing_since_s = now_s = self._loop.time()
+        if self._since_s is not None:
+            self._tried_s += now_s - self._since_s
+            self._since_s = None
+        return self._tried_s >= self._timeout_s
+
+    def on_changed(self) -> None:
+        """Another has taken its place."""
         now_s = self._loop.time()
-        if self._since_s is None:
-            self._since_s = now_s
-        return bool(self._timeout_s) and now_s - self._since_s >= self._timeout_s
+        self._tried_s += min(now_s - self._changing_since_s, _CHANGE_S)
+        self._since_s = now_s
 
     def restart(self) -> None:
         """An entry was acknowledged, or the first is waited for."""
-        self._since_s = None
+        self._tried_s, self._since_s = 0.0, None
 
 
 class ShortageDeadline:

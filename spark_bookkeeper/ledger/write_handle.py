@@ -87,7 +87,7 @@ class WriteHandle(AsyncClosing):
             ledger_id, metadata, digest, key, limits, held=held, may_wait=wait_ms > 0
         )
         self._shortage = ShortageDeadline(ledger_id, wait_ms, self._on_waited_in_vain)
-        self._trials = TrialLimit(wait_ms)
+        self._trials = TrialLimit(max(wait_ms, connection.add_timeout_ms))
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
@@ -287,8 +287,7 @@ class WriteHandle(AsyncClosing):
                     done = partial(self._on_answer, *place)
                     self._time_of_runs.begin(effect.section.last_entry)
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
-                case ChangeEnsemble() if self._trials.has_passed():
-                    # Not from within the state's own steps.
+                case ChangeEnsemble() if self._trials.has_passed() and not self._state.is_settled:
                     asyncio.get_running_loop().call_soon(self._end, self._state.lack_of_bookies)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
@@ -346,6 +345,7 @@ class WriteHandle(AsyncClosing):
     def _on_ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
         self._versioned = versioned
         self._cluster.measures.ensemble_changes += 1
+        self._trials.on_changed()
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
         self._look_for_missed()
         self._wait_for_bookies()

@@ -74,17 +74,15 @@ async def serve_until(
     start: server.Start = server.Start(),  # noqa: B008 - a value
 ) -> None:
     """Start a bookie whose metadata session this is, and stop it once that has come."""
-    stopping: list[asyncio.Event] = []
+    stopping = asyncio.Event()
 
     async def connect(_: str, *, security: ZooKeeperSettings) -> tuple[MemoryStore, str]:
         return session, ROOT
 
     monkeypatch.setattr(server, "connect", connect)
-    monkeypatch.setattr(server, "stop_on_signals", lambda event, _: stopping.append(event))
-    serving = asyncio.create_task(server._serve(settings, start, is_sealed=False))
+    serving = asyncio.create_task(server._serve(settings, start, stopping, is_sealed=False))
     await until(lambda: serving.done() or has_come())
-    for event in stopping:
-        event.set()
+    stopping.set()
     assert await serving == 0
 
 
@@ -176,3 +174,22 @@ async def test_a_bookie_made_read_only_by_hand_starts_as_one(
     await start()
 
     assert registrations == [PATHS.bookie(BOOKIE, readonly=True)]
+
+
+async def test_a_signal_between_two_starts_is_heard_by_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is room again, or none any more: the first had been told, and the second served on."""
+    heard: list[bool] = []
+
+    async def serve(
+        _: BookieSettings, __: server.Start, stopping: asyncio.Event, *, is_sealed: bool
+    ) -> int | None:
+        heard.append(stopping.is_set())
+        stopping.set()
+        return 0 if len(heard) > 1 else None
+
+    monkeypatch.setattr(server, "_serve", serve)
+    monkeypatch.setattr(server, "stop_on_signals", lambda *_: None)
+    assert await server._serve_for_good(settings_on(tmp_path), server.Start()) == 0
+    assert heard == [False, True]

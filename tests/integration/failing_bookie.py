@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,7 +66,7 @@ def plant_in_disk(trigger: Path) -> None:
     RealFile.sync = sync_slowly  # type: ignore[assignment, method-assign]
 
 
-def plant_in_upkeep(trigger: Path) -> None:
+def plant_in_upkeep(trigger: Path, stop_within_s: float = 1.0) -> None:
     """The disk hangs under a collection that counts itself, and from then on the journal fails if it is told to."""
     write_group = Journal.write_group
 
@@ -78,7 +79,7 @@ def plant_in_upkeep(trigger: Path) -> None:
             raise StorageFailedError(journal.directory, "journal: planted")
         return write_group(journal, records)
 
-    ending._STOP_WITHIN_S = 1.0
+    ending._STOP_WITHIN_S = stop_within_s
     CollectionCounter._write_disks = hang  # type: ignore[assignment, method-assign]
     Journal.write_group = fail_if_told  # type: ignore[assignment, method-assign]
 
@@ -88,6 +89,7 @@ PLANTS = {
     "registration": plant_in_registration,
     "disk": plant_in_disk,
     "upkeep": plant_in_upkeep,
+    "upkeep, for ever": partial(plant_in_upkeep, stop_within_s=3_600.0),
 }
 
 if __name__ == "__main__":

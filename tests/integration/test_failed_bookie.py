@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -59,6 +60,8 @@ class Failing:
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, plant, str(self._trigger), *words],
             stderr=subprocess.PIPE,
+            # With it, standard error has no buffer that the end of a process could wait for.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )
         assert self.process.stderr is not None
         # Nobody reads it, and it takes little.
@@ -140,6 +143,20 @@ async def test_a_disk_that_hangs_keeps_no_bookie_from_ending(
 
         assert await asyncio.to_thread(bookie.exit_code) == 1
         assert not bookie.is_registered
+
+
+@pytest.mark.slow
+async def test_a_second_signal_ends_a_bookie_that_hangs_at_its_end(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with failing(cluster, "upkeep, for ever", tmp_path) as bookie:
+        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+        bookie.process.terminate()
+        assert await asyncio.to_thread(eventually, lambda: not bookie.is_registered, 30)
+
+        bookie.process.terminate()
+
+        assert await asyncio.to_thread(bookie.exit_code) == 1
 
 
 @pytest.mark.slow
