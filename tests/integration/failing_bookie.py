@@ -9,7 +9,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -84,7 +84,7 @@ def plant_in_upkeep(trigger: Path, stop_within_s: float = 1.0) -> None:
     Journal.write_group = fail_if_told  # type: ignore[assignment, method-assign]
 
 
-PLANTS = {
+PLANTS: dict[str, Callable[[Path], None]] = {
     "journal": plant_in_journal,
     "registration": plant_in_registration,
     "disk": plant_in_disk,
