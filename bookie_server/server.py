@@ -77,6 +77,7 @@ def run(settings: BookieSettings, start: Start) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 stopped, 1 could not go on.
 
     The first signal drains for at most ``drain_timeout_ms``, a second one ends the process at once; see :mod:`bookie_server.ending`.
+    For a process that ends with it: 30 s later at the latest.
     """
     # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
     gc.set_threshold(50_000, 20, 100)
