@@ -28,6 +28,8 @@ def stop_on_signals(stopping: asyncio.Event, drain_timeout_s: float) -> None:
     For the main thread, on its event loop.
     """
     loop = asyncio.get_running_loop()
+    # There may be no descriptor left when it is needed.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     is_told = False
 
     def on_signal(*_: object) -> None:
@@ -36,9 +38,9 @@ def stop_on_signals(stopping: asyncio.Event, drain_timeout_s: float) -> None:
         if is_told:
             os._exit(1)
         is_told = True
-        _end_within(drain_timeout_s + _STOP_WITHIN_S)
         with suppress(RuntimeError):  # the loop is closed: it is about to end
             loop.call_soon_threadsafe(stopping.set)
+        _end_within(drain_timeout_s + _STOP_WITHIN_S, nowhere)
 
     # Not the loop's own handlers: they are called by a loop that runs.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -47,7 +49,8 @@ def stop_on_signals(stopping: asyncio.Event, drain_timeout_s: float) -> None:
 
 def end_in_time() -> None:
     """Nothing is left to do but to close: see that the process ends, though a thread of its own may not."""
-    _end_within(_STOP_WITHIN_S)
+    with suppress(OSError):
+        _end_within(_STOP_WITHIN_S, os.open(os.devnull, os.O_WRONLY))
 
 
 def end_failed(failed: asyncio.Future[Exception]) -> NoReturn:
@@ -63,12 +66,14 @@ def end_failed(failed: asyncio.Future[Exception]) -> NoReturn:
 
 def end_process(code: int) -> NoReturn:
     """An ordinary exit waits for worker threads, and one of them may hang in a write to a failed disk."""
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
 
 
-def _end_within(seconds: float) -> None:
+def _end_within(seconds: float, nowhere: int) -> None:
     # Its thread is none of Python's, so nothing that hangs, and no lock, can keep it; what it would say might.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+    with suppress(RuntimeError):  # no thread is to be had
+        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)

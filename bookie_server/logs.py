@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import select
 import sys
 import threading
 from collections import deque
@@ -151,8 +152,8 @@ class QueuedLines(logging.Handler):
             with self._changed:
                 self._changed.wait_for(lambda: self._lines)
                 line = self._lines.popleft()
-            # The reader may have gone.
-            with suppress(OSError, ValueError):
+            # The reader may have gone, the disk be full; the next line may fare better.
+            with suppress(Exception):
                 self._write(line)
             with self._changed:
                 self._waiting_size -= len(line)
@@ -165,7 +166,13 @@ class QueuedLines(logging.Handler):
             return
         left = line.encode(errors="backslashreplace")
         while left:
-            left = left[os.write(self._descriptor, left) :]
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:
+                # Whoever has the other end, or this one too, may have asked for that.
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
 
 
 def _left_out_record(count: int) -> logging.LogRecord:

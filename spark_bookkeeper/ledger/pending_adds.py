@@ -143,8 +143,10 @@ class TrialLimit:
             self._since_s = None
         return self._tried_s >= self._timeout_s
 
-    def on_changed(self) -> None:
-        """Another has taken its place."""
+    def on_changed(self, *, is_replaced: bool) -> None:
+        """Another has taken its place, or there was none: then bookies are waited for, which others count."""
+        if not is_replaced:
+            return
         now_s = self._loop.time()
         self._tried_s += min(now_s - self._changing_since_s, _CHANGE_S)
         self._since_s = now_s

@@ -87,7 +87,7 @@ class WriteHandle(AsyncClosing):
             ledger_id, metadata, digest, key, limits, held=held, may_wait=wait_ms > 0
         )
         self._shortage = ShortageDeadline(ledger_id, wait_ms, self._on_waited_in_vain)
-        self._trials = TrialLimit(max(wait_ms, connection.add_timeout_ms))
+        self._trials = TrialLimit(max(wait_ms, 3 * connection.add_timeout_ms))
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
@@ -345,7 +345,7 @@ class WriteHandle(AsyncClosing):
     def _on_ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
         self._versioned = versioned
         self._cluster.measures.ensemble_changes += 1
-        self._trials.on_changed()
+        self._trials.on_changed(is_replaced=bool(replacement.positions))
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
         self._look_for_missed()
         self._wait_for_bookies()

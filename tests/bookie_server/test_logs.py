@@ -157,3 +157,21 @@ def test_a_reader_that_has_gone_keeps_nobody_from_logging() -> None:
         logger.warning("a line")
         handler.flush()
     assert not handler._waiting_size
+
+
+def test_a_pipe_that_does_not_block_loses_nothing() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    text = "y" * 1_000_000
+    with (
+        open(read_end, encoding="utf-8") as reader,
+        open(write_end, "w", encoding="utf-8") as stream,
+    ):
+        handler = QueuedLines(stream)
+        logger = logging.Logger("a.b")
+        logger.addHandler(handler)
+        logger.warning(text)
+        logger.warning("end")
+        assert reader.readline() == text + "\n"
+        assert reader.readline() == "end\n"
+        handler.flush()

@@ -79,6 +79,7 @@ def plant_in_upkeep(trigger: Path, stop_within_s: float = 1.0) -> None:
             raise StorageFailedError(journal.directory, "journal: planted")
         return write_group(journal, records)
 
+    sys.stdout = None  # as where it is closed
     ending._STOP_WITHIN_S = stop_within_s
     CollectionCounter._write_disks = hang  # type: ignore[assignment, method-assign]
     Journal.write_group = fail_if_told  # type: ignore[assignment, method-assign]

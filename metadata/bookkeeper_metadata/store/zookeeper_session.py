@@ -48,8 +48,8 @@ _RETRY_PAUSE_S = 0.05
 # For ever: an outage of the service, however long, must not end a bookie. Every request has a time
 # limit of its own.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-_STOP_WITHIN_S = 1.0
-"""Behind a session timeout, that the server may take to answer."""
+_STOP_WITHIN_S = 11.0
+"""kazoo waits for its server, but 10 s at the least; with a longer session timeout that and a second."""
 _LOOK_PAUSE_S = 2.0
 """Between two questions why there is no connection; after a short outage none is asked."""
 _OLDER = "; its data are older than what this process has seen, as after a restore from a backup: start this process again"
@@ -212,7 +212,7 @@ class ZooKeeperSession:
             self._stop(stopped.set)
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.timeout_s + _STOP_WITHIN_S):
+            async with asyncio.timeout(max(_STOP_WITHIN_S, self.timeout_s + 1)):
                 await stopped.wait()
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:

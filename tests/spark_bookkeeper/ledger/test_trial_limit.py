@@ -16,10 +16,12 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
-async def tried(limit: TrialLimit, *, change_s: float, silent_s: float) -> bool:
+async def tried(
+    limit: TrialLimit, *, change_s: float, silent_s: float, is_replaced: bool = True
+) -> bool:
     """One replaces another and does not answer for so long: whether that was the last."""
     await asyncio.sleep(change_s)
-    limit.on_changed()
+    limit.on_changed(is_replaced=is_replaced)
     await asyncio.sleep(silent_s)
     return limit.has_passed()
 
@@ -52,5 +54,15 @@ def test_an_acknowledgement_begins_it_anew_and_a_rest_is_none_of_it() -> None:
             assert not await tried(limit, change_s=0.01, silent_s=50)
             limit.restart()
             await asyncio.sleep(1_000)
+
+    run(main())
+
+
+def test_where_there_is_none_to_try_nothing_is_tried() -> None:
+    async def main() -> None:
+        limit = TrialLimit(60_000)
+        assert not limit.has_passed()
+        assert not await tried(limit, change_s=0.01, silent_s=56, is_replaced=False)
+        assert not await tried(limit, change_s=0.01, silent_s=5)
 
     run(main())
