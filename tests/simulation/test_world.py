@@ -54,6 +54,7 @@ PINNED = (
     3341416929,
     662563347,
     1126612088,
+    3320563643,
 )
 PINNED_OVER_SOCKETS = (957863586,)
 """Seeds that once found something, in the product or in the simulation."""
