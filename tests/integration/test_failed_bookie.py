@@ -8,8 +8,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,6 +100,14 @@ def failing(cluster: LocalCluster, plant: str, directory: Path) -> Iterator[Fail
         bookie.process.communicate()
 
 
+@asynccontextmanager
+async def hanging(cluster: LocalCluster, plant: str, directory: Path) -> AsyncIterator[Failing]:
+    """One whose disk hangs already."""
+    with failing(cluster, plant, directory) as bookie:
+        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+        yield bookie
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_draining", [False, True])
 async def test_a_journal_that_fails_ends_the_bookie_with_exit_code_1(
@@ -135,8 +143,7 @@ async def test_a_disk_that_hangs_keeps_no_bookie_from_ending(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     """It waited for what its collection does there, stayed registered and answered that it was well."""
-    with failing(cluster, "upkeep", tmp_path) as bookie:
-        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+    async with hanging(cluster, "upkeep", tmp_path) as bookie:
         assert await bookie.fence() is FENCED
 
         bookie.process.terminate()
@@ -149,8 +156,7 @@ async def test_a_disk_that_hangs_keeps_no_bookie_from_ending(
 async def test_a_second_signal_ends_a_bookie_that_hangs_at_its_end(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    with failing(cluster, "upkeep, for ever", tmp_path) as bookie:
-        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+    async with hanging(cluster, "upkeep, for ever", tmp_path) as bookie:
         bookie.process.terminate()
         assert await asyncio.to_thread(eventually, lambda: not bookie.is_registered, 30)
 
@@ -163,8 +169,7 @@ async def test_a_second_signal_ends_a_bookie_that_hangs_at_its_end(
 async def test_a_bookie_that_has_failed_acknowledges_nothing_whatever_hangs(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    with failing(cluster, "upkeep", tmp_path) as bookie:
-        assert await asyncio.to_thread(eventually, bookie.hanging.exists, 30)
+    async with hanging(cluster, "upkeep", tmp_path) as bookie:
         bookie.show()
 
         assert await bookie.fence() is not FENCED
