@@ -12,8 +12,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bookie_server.core.effects import Persist
+from bookie_server.lent_loop import LentLoop
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.journal.journal_file import JournalPosition
 
@@ -60,6 +62,8 @@ class JournalThread(JournalWriter):
         self._done = done
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._outcomes: deque[Callable[[], None]] = deque()
+        """What is to be told, in order: of two calls that tell it the later may come first."""
         # The loop appends and the thread pops, both atomic in a deque: no lock between them.
         self._waiting: deque[Persist] = deque()
         self._work = threading.Lock()
@@ -107,14 +111,26 @@ class JournalThread(JournalWriter):
                 except Exception as error:  # noqa: BLE001 - any error ends this thread
                     # What waits behind this group stays unanswered: the bookie is about
                     # to stop, and clients send again what was not answered.
-                    self._loop.call_soon_threadsafe(self._failed, group, error)
+                    self._report(partial(self._failed, group, error))
                     return
-                self._loop.call_soon_threadsafe(self._done, group, position)
+                self._report(partial(self._done, group, position))
                 # Woken after each group the other thread would mostly find nothing to do.
                 if self._journal.wants_preparing:
                     self._room_used.set()
             if self._is_stopping and not self._waiting:
                 return
+
+    def _report(self, outcome: Callable[[], None]) -> None:
+        self._outcomes.append(outcome)
+        # With the next group to write, that is what this thread is for.
+        if isinstance(self._loop, LentLoop) and not self._waiting:
+            self._loop.call_from_thread(self._tell_outcomes)
+        else:
+            self._loop.call_soon_threadsafe(self._tell_outcomes)
+
+    def _tell_outcomes(self) -> None:
+        while self._outcomes:
+            self._outcomes.popleft()()
 
     def _prepare(self) -> None:
         while not self._is_stopping:
@@ -123,7 +139,7 @@ class JournalThread(JournalWriter):
                 while self._journal.prepare() and not self._is_stopping:
                     pass
             except Exception as error:  # noqa: BLE001 - any error ends this thread
-                self._loop.call_soon_threadsafe(self._failed, (), error)
+                self._report(partial(self._failed, (), error))
                 return
             self._room_used.wait()
             self._room_used.clear()

@@ -25,6 +25,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.ending import end_failed, end_in_time, end_process, stop_on_signals
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.lent_loop import LentLoop
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar, require_no_java
 from bookie_server.serving.carriers import Carriers
@@ -86,7 +87,8 @@ def run(settings: BookieSettings, start: Start) -> int:
         connections_max = connection_limit(soft_limit, settings.connections_max)
         _LOGGER.info("descriptors. limit=%d connections_max=%d", soft_limit, connections_max)
         settings = replace(settings, connections_max=connections_max)
-        return asyncio.run(_trim_and_serve(settings, start))
+        with asyncio.Runner(loop_factory=LentLoop) as runner:
+            return runner.run(_trim_and_serve(settings, start))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
         _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bookie_server.carrier.byte_stream import BUFFERS_MAX, ByteStream
+from bookie_server.carrier.read_ahead import ReadAhead
 from bookie_server.carrier.tls_stream import secure
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.envelope import HEAD_SIZE, Head, Kind, encode_head, parse_head
@@ -71,6 +72,7 @@ class Connection:
         self.common_name = stream.common_name
         """As of the stream."""
         self._stream = stream
+        self._ahead = ReadAhead(stream)
         self._unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
         """Of what was sent: how much the kernel has not taken yet."""
@@ -166,7 +168,7 @@ class Connection:
         while True:
             self._check()
             try:
-                count = self._stream.receive_into(memory)
+                count = self._ahead.receive_into(memory)
             except OSError as error:
                 raise self._broken(error) from error
             if count is not None:
@@ -192,7 +194,7 @@ class Connection:
             pause_at_s = self._loop.time() + STEP_S
             while not over.done():
                 try:
-                    count = self._stream.receive_into(memory)
+                    count = self._ahead.receive_into(memory)
                     if count is None:
                         break
                     if not count or not take(count):
@@ -228,6 +230,8 @@ class Connection:
             OSError: they did not agree, and the connection is broken.
         """
         self._stream = await secure(self._stream, context, host)
+        # What came in clear, and was not asked for, is nobody's.
+        self._ahead = ReadAhead(self._stream)
         self.common_name = self._stream.common_name
 
     def close(self) -> None:
@@ -263,16 +267,21 @@ class Connection:
         """Take what is here; what is not, or is too much at once, when the loop tells of it."""
         pause_at_s = self._loop.time() + STEP_S
         while self._receive(filling):
-            if filling.is_done.done():
-                return
-            if self._loop.time() >= pause_at_s:
+            if filling.is_done.done() or self._loop.time() >= pause_at_s:
                 break
-        self._stream.call_when_readable(self._go_on)
+        self._ahead.keep()
+        if filling.is_done.done():
+            return
+        if self._ahead.has_bytes:
+            self._loop.call_soon(self._go_on)
+        else:
+            self._stream.call_when_readable(self._go_on)
 
     def _receive(self, filling: _Filling) -> bool:
         """Take what is here; false: there is nothing yet."""
         try:
-            count = self._stream.receive_into(filling.missing)
+            missing = filling.missing
+            count = self._ahead.receive_into(missing, is_head=missing is self.head)
         except OSError as error:
             self._broken(error)
             return True
