@@ -46,7 +46,6 @@ CHANNEL_OPTIONS = (
     # Bookies are addressed directly; a proxy of the environment is meant for something else.
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 
@@ -82,7 +81,7 @@ class GrpcBookieClient(CallingBookieClient):
         super().__init__(bookie_id, settings)
         self._addressee = encode_addressee(bookie_id, cluster_id)
         self._is_refused = False
-        self._channels = _Channels(address, tls_of(tls_files))
+        self._channels = _Channels(address, tls_of(tls_files), settings.reconnect_timeout_ms)
         open_writes = self._stream("Write")
 
         async def open_stream() -> MessageStream:
@@ -136,8 +135,10 @@ class GrpcBookieClient(CallingBookieClient):
 class _Channels:
     """One channel; another once other files of TLS are in force, which a channel never hears of."""
 
-    def __init__(self, address: str, tls: Tls | None) -> None:
+    def __init__(self, address: str, tls: Tls | None, connect_timeout_ms: int) -> None:
         self._address = address
+        # Not the pause between two attempts, as its name says, but the time that an attempt has.
+        self._options = (*CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", connect_timeout_ms))
         self._tls = tls
         self._channel = self._make()
         self._generation = 0 if tls is None else tls.generation
@@ -161,10 +162,10 @@ class _Channels:
 
     def _make(self) -> grpc.aio.Channel:
         if self._tls is None:
-            return grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(self._address, options=self._options)
         pem = self._tls.pem()
         credentials = grpc.ssl_channel_credentials(pem.trust, pem.key, pem.certificate)
-        return grpc.aio.secure_channel(self._address, credentials, options=CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(self._address, credentials, options=self._options)
 
 
 class WriteCall(MessageStream):
