@@ -135,8 +135,8 @@ class TrialLimit:
         """Since when the present ensemble is tried; ``None``: it has not changed, or is about to."""
         self._changing_since_s = 0.0
 
-    def has_passed(self) -> bool:
-        """A bookie has failed and is about to be replaced: whether no more are to be tried."""
+    def on_failed(self) -> bool:
+        """A bookie has failed and is about to be replaced; returns whether it was the last to be tried."""
         self._changing_since_s = now_s = self._loop.time()
         if self._since_s is not None:
             self._tried_s += now_s - self._since_s

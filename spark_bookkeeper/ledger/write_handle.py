@@ -111,11 +111,8 @@ class WriteHandle(AsyncClosing):
         self.on_release: Callable[[int], None] | None = None
         """Called with how many payload bytes are no longer held; the synchronous face counts by it."""
         if held:
-            _LOGGER.warning(
-                "ledger begins without bookies that are away; ledger_id=%d away=%s",
-                ledger_id,
-                ",".join(sorted(held)),
-            )
+            away = ",".join(sorted(held))
+            _LOGGER.warning("ledger begins without bookies; ledger_id=%d away=%s", ledger_id, away)
             self._look_for_missed()
 
     # -- what the ledger is -------------------------------------------------------------------
@@ -287,10 +284,12 @@ class WriteHandle(AsyncClosing):
                     done = partial(self._on_answer, *place)
                     self._time_of_runs.begin(effect.section.last_entry)
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
-                case ChangeEnsemble() if self._trials.has_passed() and not self._state.is_settled:
-                    asyncio.get_running_loop().call_soon(self._end, self._state.lack_of_bookies)
                 case ChangeEnsemble():
-                    self._changer.begin(self._versioned, effect)
+                    was_last = self._trials.on_failed()
+                    if was_last and not self._state.is_settled:
+                        asyncio.get_running_loop().call_soon(self._end, self._state.lack_of_bookies)
+                    else:
+                        self._changer.begin(self._versioned, effect)
                 case Acknowledge():
                     self._on_acknowledged(effect.last_entry)
                 case FailPending():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -14,15 +14,7 @@ from bookie_server.carrier.read_ahead import AHEAD_BYTES_MAX, ReadAhead
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.envelope import HEAD_SIZE, Head, Kind, encode_head
-from tests.simulation.kit.loop import SimLoop
-
-
-def run(main: Coroutine[None, None, None]) -> None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main)
-        loop = runner.get_loop()
-        assert isinstance(loop, SimLoop)
-        assert loop.failures == []
+from tests.doubles.virtual_time import on_virtual_time
 
 
 def message(body: bytes) -> bytes:
@@ -92,7 +84,7 @@ def test_small_messages_that_came_together_are_received_in_one_call() -> None:
         assert receiver.taken == [b"one", b"two", b"stop"]
         assert kernel.asked == [AHEAD_BYTES_MAX]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_behind_a_large_body_the_head_is_received_alone_and_the_next_body_in_its_own_memory() -> (
@@ -114,7 +106,7 @@ def test_behind_a_large_body_the_head_is_received_alone_and_the_next_body_in_its
             AHEAD_BYTES_MAX,
         ]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_what_is_left_is_the_connections_own_while_others_receive() -> None:
@@ -126,7 +118,7 @@ def test_what_is_left_is_the_connections_own_while_others_receive() -> None:
         await one.receive()
         assert one.taken == [b"stop", b"left", b"stop"]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_what_is_left_is_taken_though_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +133,7 @@ def test_what_is_left_is_taken_though_nothing_more_comes(monkeypatch: pytest.Mon
         assert receiver.taken == [b"one", b"two", b"stop"]
         assert kernel.asked == [AHEAD_BYTES_MAX]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_a_connection_that_is_closed_while_something_is_left_takes_nothing_more(
@@ -156,7 +148,7 @@ def test_a_connection_that_is_closed_while_something_is_left_takes_nothing_more(
             await receiver.receive()
         assert b"stop" not in receiver.taken
 
-    run(main())
+    on_virtual_time(main())
 
 
 @pytest.mark.parametrize("cut", [1, HEAD_SIZE - 1, HEAD_SIZE, HEAD_SIZE + 2])
@@ -167,7 +159,7 @@ def test_a_peer_that_ends_within_what_was_received_ahead_ends_in_the_middle(cut:
             await receiver.receive()
         assert receiver.taken == [b"one"]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_a_message_that_comes_in_two_parts_is_one() -> None:
@@ -182,7 +174,7 @@ def test_a_message_that_comes_in_two_parts_is_one() -> None:
             await receiving
             assert receiver.taken == [b"one", b"stop"]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_whoever_receives_some_gets_what_is_left_first() -> None:
@@ -201,7 +193,7 @@ def test_whoever_receives_some_gets_what_is_left_first() -> None:
         assert await connection.receive_each(memory, take)
         assert taken == [b"d mor"]
 
-    run(main())
+    on_virtual_time(main())
 
 
 def test_nothing_is_received_ahead_of_what_is_no_head() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ from bookkeeper_metadata.foundation.tls.contexts import Tls
 from tests.doubles.byte_streams import GIVES_UP_S, SimStream, connected, send_all
 from tests.doubles.certificates import HOST, Authority, serving_with
 from tests.doubles.records import encoded_section, records
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 
 RUNS = 120
 ADDS = 60
@@ -195,14 +195,6 @@ async def breaks_off_in_a_message(how: str, *, at_once: bool) -> None:
     assert is_there() is None
 
 
-def run(main: Any) -> None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main)
-        loop = runner.get_loop()
-        assert isinstance(loop, SimLoop)
-        assert loop.failures == []
-
-
 async def adds_are_answered_once(seed: int, tls: BothEnds | None = None) -> None:
     scene = Scene(seed, tls)
     disturbing = asyncio.create_task(scene.disturb())
@@ -265,13 +257,13 @@ async def requests_have_sound_answers(seed: int, tls: BothEnds | None = None) ->
 @pytest.mark.parametrize("part", range(4))
 def test_an_add_is_answered_once_whatever_becomes_of_its_connection(part: int) -> None:
     for seed in range(part * RUNS, (part + 1) * RUNS):
-        run(adds_are_answered_once(seed))
+        on_virtual_time(adds_are_answered_once(seed))
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_a_request_has_one_sound_answer_whatever_becomes_of_its_connection(part: int) -> None:
     for seed in range(part * RUNS, (part + 1) * RUNS):
-        run(requests_have_sound_answers(seed))
+        on_virtual_time(requests_have_sound_answers(seed))
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -280,8 +272,8 @@ def test_all_of_that_holds_over_tls(part: int, tmp_path: Path) -> None:
     authority = Authority(tmp_path, KeyType.RSA)
     tls = BothEnds(Tls(authority.files("task")), serving_with(authority.files("bookie")))
     for seed in range(part * RUNS // 2, (part + 1) * RUNS // 2):
-        run(adds_are_answered_once(seed, tls))
-        run(requests_have_sound_answers(seed, tls))
+        on_virtual_time(adds_are_answered_once(seed, tls))
+        on_virtual_time(requests_have_sound_answers(seed, tls))
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at_once", "by_a_task"])
@@ -289,6 +281,6 @@ def test_all_of_that_holds_over_tls(part: int, tmp_path: Path) -> None:
 def test_what_came_of_a_message_is_let_go_with_its_connection(how: str, at_once: bool) -> None:
     gc.disable()
     try:
-        run(breaks_off_in_a_message(how, at_once=at_once))
+        on_virtual_time(breaks_off_in_a_message(how, at_once=at_once))
     finally:
         gc.enable()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -20,14 +20,9 @@ from bookie_server.wire.envelope import HEAD_SIZE, Kind
 from bookkeeper_metadata.foundation.tls.contexts import Tls
 from tests.doubles.byte_streams import SimStream, connected
 from tests.doubles.certificates import HOST, Authority
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 
 KIB = 1024
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main)
 
 
 @dataclass
@@ -99,7 +94,7 @@ def test_bytes_arrive_in_order_whatever_their_pieces(ends: Ends) -> None:
         other.close()
 
     for seed in range(30):
-        run(exchange(seed))
+        on_virtual_time(exchange(seed))
 
 
 def test_more_small_buffers_than_a_call_may_have(ends: Ends) -> None:
@@ -113,7 +108,7 @@ def test_more_small_buffers_than_a_call_may_have(ends: Ends) -> None:
         assert head is not None
         assert bytes(await other.receive_body(head.size_bytes)) == b"".join(parts)
 
-    run(exchange())
+    on_virtual_time(exchange())
 
 
 async def test_an_end_over_sockets_is_one_of_tls(ends: Ends) -> None:
@@ -145,7 +140,7 @@ def test_an_end_that_somebody_else_made_is_none(ends: Ends) -> None:
             await take(served, 1, Random(0))
         client.close()
 
-    run(cut())
+    on_virtual_time(cut())
 
 
 def test_changed_bytes_are_noticed(ends: Ends) -> None:
@@ -159,7 +154,7 @@ def test_changed_bytes_are_noticed(ends: Ends) -> None:
             await take(served, 100, Random(0))
         ours.close()
 
-    run(change())
+    on_virtual_time(change())
 
 
 @dataclass
@@ -232,7 +227,7 @@ def test_what_the_kernel_has_not_taken_counts_as_unsent(ends: Ends) -> None:
         assert head.size_bytes == len(message)
         assert bytes(await other.receive_body(len(message))) == message
 
-    run(send())
+    on_virtual_time(send())
 
 
 def test_little_more_is_taken_from_the_kernel_than_is_asked_for(ends: Ends) -> None:
@@ -246,7 +241,7 @@ def test_little_more_is_taken_from_the_kernel_than_is_asked_for(ends: Ends) -> N
         assert HEAD_SIZE in (served.receive_into(memory), served.receive_into(memory))
         assert before - len(theirs._arrived) <= 34 * KIB
 
-    run(receive())
+    on_virtual_time(receive())
 
 
 def test_what_tls_has_taken_already_wakes_whoever_waits(ends: Ends) -> None:
@@ -271,7 +266,7 @@ def test_what_tls_has_taken_already_wakes_whoever_waits(ends: Ends) -> None:
             await woken.wait()
         assert served.receive_into(memory)
 
-    run(receive())
+    on_virtual_time(receive())
 
 
 def test_what_tls_itself_has_to_say_is_said_and_not_without_end(ends: Ends) -> None:
@@ -292,7 +287,7 @@ def test_what_tls_itself_has_to_say_is_said_and_not_without_end(ends: Ends) -> N
         with pytest.raises(ConnectionAbortedError):
             client.receive_into(memory)
 
-    run(talk())
+    on_virtual_time(talk())
 
 
 @pytest.mark.parametrize(
@@ -333,7 +328,7 @@ def test_who_is_not_vouched_for_is_not_let_in(
             for outcome in await both:
                 assert isinstance(outcome, OSError), outcome
 
-    run(meet())
+    on_virtual_time(meet())
 
 
 def test_a_server_may_do_without_certificates_of_clients(authority: Authority, ends: Ends) -> None:
@@ -344,7 +339,7 @@ def test_a_server_may_do_without_certificates_of_clients(authority: Authority, e
         client, served, _, _ = await ends.agree(Random(8))
         assert (client.common_name, served.common_name) == ("bookie", "task")
 
-    run(meet())
+    on_virtual_time(meet())
 
 
 @pytest.mark.parametrize("speaks_tls", ["client", "server"])
@@ -361,7 +356,7 @@ def test_clear_text_is_not_taken_for_tls(speaks_tls: str, ends: Ends) -> None:
             with pytest.raises(OSError):
                 await securing
 
-    run(meet())
+    on_virtual_time(meet())
 
 
 def test_a_connection_that_breaks_over_tls_says_so(ends: Ends) -> None:
@@ -377,4 +372,4 @@ def test_a_connection_that_breaks_over_tls_says_so(ends: Ends) -> None:
         with pytest.raises(ConnectionEndedError):
             await connection.drain()
 
-    run(break_off())
+    on_virtual_time(break_off())

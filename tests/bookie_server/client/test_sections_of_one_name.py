@@ -16,7 +16,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 
 NAME = 7, 0, 3, False
 SHARES = [EncodedSection(*NAME, data) for data in (b"0 2 3", b"0 1 3", b"0 1 2 3")]
@@ -87,8 +87,7 @@ def run(main: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         await main(scene)
         await scene.stream.close()
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(whole())
+    on_virtual_time(whole())
 
 
 def test_a_late_answer_is_not_for_what_was_sent_since_under_the_same_name() -> None:

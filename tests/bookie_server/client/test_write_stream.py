@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
@@ -21,7 +20,7 @@ from bookie_server.wire.limits import FRAME_SECTIONS_MAX, PIECE_SIZE_MAX
 from bookie_server.wire.messages import Status
 from bookie_server.wire.pieces import Pieces, is_piece
 from tests.doubles.records import encoded_section
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 
 
 class Slow:
@@ -134,11 +133,6 @@ def whole(messages: list[bytes]) -> list[bytes]:
     return frames
 
 
-def on_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main())
-
-
 def test_what_waits_behind_frames_that_expired_is_sent() -> None:
     """Their slots were free again, and nobody told the sender: it expired unsent, as they had."""
 
@@ -154,7 +148,7 @@ def test_what_waits_behind_frames_that_expired_is_sent() -> None:
         assert statuses == {"first": Status.UNREACHABLE, "second": Status.OK}
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -> None:
@@ -178,7 +172,7 @@ def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -
         assert b"".join(sent).startswith(b"".join(section.data for section in sections))
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 def test_a_frame_has_no_more_sections_than_a_bookie_takes() -> None:
@@ -193,7 +187,7 @@ def test_a_frame_has_no_more_sections_than_a_bookie_takes() -> None:
         assert sizes == [FRAME_SECTIONS_MAX] * 2
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 class Restarted:
@@ -243,7 +237,7 @@ def test_a_bookie_that_restarted_while_nothing_was_sent_has_the_whole_time_to_an
         assert bookie.calls == 2
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 def test_a_bookie_that_answered_since_it_broke_off_is_away_only_since_it_broke_off_again() -> None:
@@ -265,7 +259,7 @@ def test_a_bookie_that_answered_since_it_broke_off_is_away_only_since_it_broke_o
         assert bookie.calls == 3
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 def test_a_bookie_that_ends_streams_to_make_room_is_not_away() -> None:
@@ -284,7 +278,7 @@ def test_a_bookie_that_ends_streams_to_make_room_is_not_away() -> None:
         assert await outcome(grpc.StatusCode.RESOURCE_EXHAUSTED) is Status.OK
         assert await outcome(grpc.StatusCode.UNAVAILABLE) is Status.UNREACHABLE
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 class Stuck:
@@ -328,7 +322,7 @@ def test_what_a_stuck_bookie_is_sent_does_not_pile_up() -> None:
         await stream.close()
         assert statuses == [Status.UNREACHABLE] * 200
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 @pytest.mark.parametrize(
@@ -366,7 +360,7 @@ def test_more_frames_go_out_unanswered_where_they_cannot_grow_and_are_answered_s
         assert len(call.frames) - 8 == in_flight
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())
 
 
 def test_a_stream_is_closed_whatever_its_call_says_of_it() -> None:
@@ -386,4 +380,4 @@ def test_a_stream_is_closed_whatever_its_call_says_of_it() -> None:
         await asyncio.sleep(0.5)
         await stream.close()
 
-    on_virtual_time(main)
+    on_virtual_time(main())

@@ -17,7 +17,7 @@ from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.stores import Script
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 
 ROOT = "/ledgers"
 
@@ -99,5 +99,4 @@ def test_who_waits_for_bookies_is_told_and_does_not_ask_all_the_time() -> None:
         assert {"b0", "b1"} < set(chosen.members)
         await store.close()
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main())
+    on_virtual_time(main())

@@ -14,8 +14,8 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from spark_bookkeeper.ledger.connections import Connections
 from spark_bookkeeper.ledger.errors import TlsNotOfferedError
 from spark_bookkeeper.settings import ClientSettings
+from tests.doubles.virtual_time import on_virtual_time
 from tests.doubles.waits import pass_turns
-from tests.simulation.kit.loop import SimLoop
 
 
 def at(port: int) -> dict[str, BookieServiceInfo]:
@@ -88,8 +88,7 @@ def test_connections_to_former_addresses_are_ended_once_nobody_waits_there() -> 
         assert all(each.is_closed for each in clients)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(move_often())
+    on_virtual_time(move_often())
 
 
 async def test_who_could_not_talk_to_any_looks_again_and_one_that_can_be_is_enough() -> None:

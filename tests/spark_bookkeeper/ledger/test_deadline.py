@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_bookkeeper.ledger.pending_adds import QuorumDeadline
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 
 LIMIT_MS = 101
 STEP = st.integers(1, 30).map(lambda half: 2 * half)
@@ -55,8 +55,7 @@ async def observed_expiry(events: list[tuple[int, str]], limit_ms: int) -> int |
 
 
 def run(events: list[tuple[int, str]], limit_ms: int) -> int | None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        return runner.run(observed_expiry(events, limit_ms))
+    return on_virtual_time(observed_expiry(events, limit_ms))
 
 
 @settings(max_examples=200, deadline=None)
@@ -93,5 +92,4 @@ def test_adds_that_are_forgotten_end_nobody() -> None:
         await asyncio.sleep(LIMIT_MS / 100)
         return has_expired
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        assert not runner.run(main())
+    assert not on_virtual_time(main())

@@ -21,8 +21,8 @@ from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.bookies import Faults
 from tests.doubles.cluster import InProcessCluster
+from tests.doubles.virtual_time import on_virtual_time
 from tests.doubles.waits import until
-from tests.simulation.kit.loop import SimLoop
 from tests.spark_bookkeeper.ledger import tails
 
 pytestmark = pytest.mark.cluster(explicit_lac_interval_ms=1)
@@ -154,8 +154,7 @@ def test_a_writer_with_entries_in_flight_waits_for_them_but_only_for_ten_interva
 
         assert heard.told == [told]
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main())
+    on_virtual_time(main())
 
 
 @pytest.mark.parametrize(
@@ -185,8 +184,7 @@ def test_a_writer_that_rests_between_its_entries_tells_at_once(
 
         assert heard.told == told
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main())
+    on_virtual_time(main())
 
 
 async def rest_between(heard: Heard, lacs: range) -> None:
@@ -218,8 +216,7 @@ def test_what_is_told_at_once_keeps_to_what_is_told_later(what: str) -> None:
         assert len(heard.told) - before == (what == "busy again")
         explicit_lac.stop()
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(main())
+    on_virtual_time(main())
 
 
 async def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(

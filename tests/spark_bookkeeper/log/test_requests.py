@@ -14,7 +14,7 @@ import pytest
 
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
-from tests.simulation.kit.loop import SimLoop
+from tests.doubles.virtual_time import on_virtual_time
 from tests.spark_bookkeeper.log.world import LogSession, LogWorld
 
 T = TypeVar("T")
@@ -76,8 +76,7 @@ def test_a_small_write_waits_for_few_answers(is_stream: bool) -> None:
         assert await world.store.children(nodes.tree.jobs) == []
         return found
 
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        found = runner.run(write())
+    found = on_virtual_time(write())
     # Plan: sync, head, token. Claim: index node beside the transaction, then the others beside the token.
     # Commit: sync, head, transaction, and what makes it count. Sweep: all at once.
     commit = 4 if is_stream else 3
