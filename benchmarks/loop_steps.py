@@ -30,7 +30,8 @@ from bookie_server.storage.journal.journal_file import JournalPosition
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import ListRequest
-from bookie_server.wire.record import Run, encode_records, parse_run
+from bookie_server.wire.packaging import encode_records
+from bookie_server.wire.record import Run, parse_run
 
 STEP_MS_MAX = 50.0
 """Longest that one step may keep the loop to itself."""

@@ -151,37 +151,6 @@ def length_of(data: bytes | memoryview, offset: int) -> int:
     return int(_CUMULATIVE.unpack_from(data, offset)[0])
 
 
-def encode_records(
-    digest: Digest,
-    ledger_id: int,
-    first_entry: int,
-    payloads: Sequence[bytes],
-    *,
-    last_add_confirmed: int,
-    length_before: int,
-) -> list[bytes]:
-    """Package consecutive payloads, as parts to join: length and header, digest, payload, …
-
-    ``length_before`` is the ledger's cumulative length in front of ``first_entry``. Three parts a
-    record, so a striping writer can pick the records of one bookie without copying twice.
-    """
-    parts: list[bytes] = []
-    # Bound once: this loop runs for every entry a client writes.
-    append = parts.append
-    pack_length, pack_header, compute = _LENGTH.pack, _HEADER.pack, digest.compute
-    overhead = HEADER_SIZE + digest.size
-    entry_id, length = first_entry, length_before
-    for payload in payloads:
-        size = len(payload)
-        length += size
-        header = pack_header(ledger_id, entry_id, last_add_confirmed, length)
-        append(pack_length(overhead + size) + header)
-        append(compute(header, payload))
-        append(payload)
-        entry_id += 1
-    return parts
-
-
 def encode_lac_packet(digest: Digest, ledger_id: int, last_add_confirmed: int) -> bytes:
     """An explicit LAC as its writer signs it: int64 ledger id, int64 LAC, digest of both.
 
@@ -244,7 +213,7 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
             if _IDS.unpack_from(data, at * stride) != (size, ledger_id, first_entry + at):
                 return None
     else:
-        table = np.frombuffer(data, _layout(stride))
+        table = np.frombuffer(data, layout(stride))
         if not (
             (table["size"] == size).all()
             and (table["ledger"] == ledger_id).all()
@@ -257,8 +226,8 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
 
 
 @lru_cache(maxsize=_LAYOUTS_MAX)
-def _layout(stride: int) -> np.dtype[np.void]:
-    """The fields of records that are so long; to describe them costs more than to read a section's."""
+def layout(stride: int) -> np.dtype[np.void]:
+    """The fields of records that are so long, digest and payload in one; to describe them costs more than to read a section's."""
     fields = [
         ("size", ">i4"),
         ("ledger", ">i8"),
@@ -306,7 +275,7 @@ def headers_are_possible(run: Run, *, may_know_itself: bool) -> bool:
     those who package entries anew.
     """
     if isinstance(run.offsets, range) and len(run) > _FEW:
-        table = np.frombuffer(run.data, _layout(run.offsets.step))
+        table = np.frombuffer(run.data, layout(run.offsets.step))
         lacs = table["lac"]
         if lacs.min() < -1 or table["length"].min() < 0:
             return False

@@ -10,7 +10,8 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.wire import add_frames
 from bookie_server.wire.digest import Crc32cDigest, Digest, master_key
 from bookie_server.wire.messages import EncodedSection, Section, Status
-from bookie_server.wire.record import encode_records, parse_run
+from bookie_server.wire.packaging import encode_records
+from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.model import DigestType
 
 KEY = master_key(b"")

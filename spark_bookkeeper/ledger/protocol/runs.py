@@ -19,10 +19,8 @@ from bookie_server.wire.digest import Digest
 from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import EncodedSection
-from bookie_server.wire.record import encode_records
+from bookie_server.wire.packaging import PARTS_PER_RECORD, encode_records
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-
-_PARTS_PER_RECORD = 3
 
 
 @dataclass(slots=True)
@@ -141,8 +139,8 @@ class RunCutter:
         for position in positions:
             ids = [e for e in entry_ids if position in self._quorum.write_set(e)]
             if ids:
-                starts = [(e - entry_ids.start) * _PARTS_PER_RECORD for e in ids]
-                mine = [part for at in starts for part in parts[at : at + _PARTS_PER_RECORD]]
+                starts = [(e - entry_ids.start) * PARTS_PER_RECORD for e in ids]
+                mine = [part for at in starts for part in parts[at : at + PARTS_PER_RECORD]]
                 sections[position] = self._section(mine, ids[0], ids[-1])
         return sections
 

@@ -21,10 +21,10 @@ from bookie_server.wire.digest import (
     master_key,
 )
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
+from bookie_server.wire.packaging import encode_records
 from bookie_server.wire.record import (
     MalformedRecordsError,
     Run,
-    encode_records,
     first_unverified,
     headers_are_possible,
     parse_header,

@@ -27,7 +27,8 @@ from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import Status
-from bookie_server.wire.record import Run, encode_records, parse_run
+from bookie_server.wire.packaging import encode_records
+from bookie_server.wire.record import Run, parse_run
 from tests.doubles.storage import answer_new
 from tests.simulation.kit.files import SimFileSystem
 

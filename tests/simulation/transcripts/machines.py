@@ -11,7 +11,8 @@ from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.wire.frame_limits import FrameLimits
 from bookie_server.wire.messages import Section, Status
-from bookie_server.wire.record import Run, encode_records, parse_run
+from bookie_server.wire.packaging import encode_records
+from bookie_server.wire.record import Run, parse_run
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,

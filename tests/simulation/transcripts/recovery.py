@@ -18,7 +18,8 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
-from bookie_server.wire.record import encode_records, parse_run
+from bookie_server.wire.packaging import encode_records
+from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.endpoints import BOOKIE_ENDPOINT, GRPC, BookieServiceInfo, Endpoint

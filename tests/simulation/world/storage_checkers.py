@@ -21,33 +21,38 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
     see everything that came before the fence.
     """
     for event in story.history.events:
-        if not isinstance(event, h.ReadReplied | h.LacReplied):
+        if not isinstance(event, h.ReadReplied | h.LacReplied) or not _denies(event):
             continue
         if _is_lawfully_forgotten(story, event.bookie, event.ledger, event.index):
             continue
-        if isinstance(event, h.ReadReplied):
-            held = story.durable(event.bookie, event.ledger, event.index)
-            for first, last, status in event.missing:
-                if status not in DENIALS:
-                    continue
-                for entry, since in held.items():
-                    is_wanted = event.stripe is None or event.stripe.wants(entry)
-                    if not (first <= entry <= last and is_wanted):
-                        continue
-                    if since < _valid_from(story, event) and not _is_unwanted(
-                        story, event.bookie, event.ledger, entry, event.index
-                    ):
-                        yield f"{event} denies entry {entry}, durable since event {since}"
-        elif event.status in DENIALS:
-            held = story.durable(event.bookie, event.ledger, event.index)
-            denied = [
-                entry
-                for entry, since in held.items()
-                if since < _valid_from(story, event)
-                and not _is_unwanted(story, event.bookie, event.ledger, entry, event.index)
-            ]
-            if denied:
-                yield f"{event} denies a ledger of which it holds {sorted(denied)}"
+        held = _owed(story, event)
+        if isinstance(event, h.LacReplied):
+            if held:
+                yield f"{event} denies a ledger of which it holds {sorted(held)}"
+            continue
+        for first, last, status in event.missing:
+            for entry, since in held.items() if status in DENIALS else ():
+                is_wanted = event.stripe is None or event.stripe.wants(entry)
+                if first <= entry <= last and is_wanted:
+                    yield f"{event} denies entry {entry}, durable since event {since}"
+
+
+def _denies(event: h.ReadReplied | h.LacReplied) -> bool:
+    if isinstance(event, h.LacReplied):
+        return event.status in DENIALS
+    return any(status in DENIALS for _, _, status in event.missing)
+
+
+def _owed(story: Story, event: h.ReadReplied | h.LacReplied) -> dict[int, int]:
+    """The entries that the bookie had to know of when it answered, and since which event each is durable."""
+    held = story.durable(event.bookie, event.ledger, event.index)
+    valid_from = _valid_from(story, event)
+    return {
+        entry: since
+        for entry, since in held.items()
+        if since < valid_from
+        and not _is_unwanted(story, event.bookie, event.ledger, entry, event.index)
+    }
 
 
 def _valid_from(story: Story, event: h.ReadReplied | h.LacReplied) -> int:
