@@ -15,7 +15,9 @@ import re
 import select
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import TextIO
@@ -25,6 +27,10 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 SIZE_MAX = 2 * 1024 * 1024
 """Characters that wait to be written; a line may always be longer that waits alone."""
 _FLUSH_WITHIN_S = 2.0
+ALIKE_MAX = 100
+"""Lines of one message that are written in a minute, where strangers can have as many as they can connect."""
+_MINUTE_S = 60.0
+_OF_STRANGERS = ("bookie_server.serving.", "bookie_server.memory.")
 _PLACE = re.compile(r"%(%|[-#0+]*\d*(?:\.\d+)?[a-zA-Z])")
 _KEYED_PLACE = re.compile(r"\b(\w+)=([^\s;,%]*%[^\s;,]*)")
 """A fact of a message that is not filled in yet: its value is what its places are filled with, whatever that holds."""
@@ -130,9 +136,7 @@ class QueuedLines(logging.Handler):
                 if self._waiting_size and self._waiting_size + len(line) > SIZE_MAX:
                     self._left_out += 1
                     return
-                if self._left_out:
-                    self._put(self.format(_left_out_record(self._left_out)) + "\n")
-                    self._left_out = 0
+                self._tell_left_out()
                 self._put(line)
         except Exception:  # noqa: BLE001 - as every handler of logging's
             self.handleError(record)
@@ -140,7 +144,13 @@ class QueuedLines(logging.Handler):
     def flush(self) -> None:
         """Wait until what was logged is written, a little: a reader that has stopped to read does not keep a process from ending."""
         with self._changed:
+            self._tell_left_out()
             self._changed.wait_for(lambda: not self._waiting_size, _FLUSH_WITHIN_S)
+
+    def _tell_left_out(self) -> None:
+        if self._left_out:
+            self._put(self.format(_left_out_record(self._left_out)) + "\n")
+            self._left_out = 0
 
     def _put(self, line: str) -> None:
         self._lines.append(line)
@@ -175,6 +185,31 @@ class QueuedLines(logging.Handler):
                 poll.poll()
 
 
+class FewAlike(logging.Filter):
+    """Leaves out warnings about strangers of which there were ``ALIKE_MAX`` in a minute, and has the next tell how many."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._minutes: dict[str, tuple[float, int]] = {}
+        """By message: when its minute began, and how many came since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING or not record.name.startswith(_OF_STRANGERS):
+            return True
+        message, now_s = str(record.msg), self._now_s()
+        begun_s, count = self._minutes.get(message, (now_s, 0))
+        left_out = 0
+        if now_s - begun_s >= _MINUTE_S:
+            left_out, begun_s, count = max(0, count - ALIKE_MAX), now_s, 0
+        self._minutes[message] = begun_s, count + 1
+        if left_out:
+            record.msg = f"{message} left_out={left_out}"
+        elif count + 1 == ALIKE_MAX:
+            record.msg = f"{message} (of these no more for up to a minute)"
+        return count < ALIKE_MAX
+
+
 def _left_out_record(count: int) -> logging.LogRecord:
     text = "lines of the log were left out: nobody reads it. count=%d"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
@@ -185,6 +220,7 @@ def set_up_logging(level: str, log_format: str) -> None:
     # Nobody has it where standard error was closed.
     handler = QueuedLines(sys.stderr) if sys.stderr else logging.NullHandler()
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s %(message)s")
+    handler.addFilter(FewAlike())
     handler.setFormatter(JsonLines() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # kazoo logs every connection attempt; what matters of it is raised or logged by us.

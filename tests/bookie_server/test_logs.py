@@ -12,7 +12,7 @@ from itertools import takewhile
 import pytest
 
 from bookie_server import logs
-from bookie_server.logs import SIZE_MAX, JsonLines, QueuedLines
+from bookie_server.logs import ALIKE_MAX, SIZE_MAX, FewAlike, JsonLines, QueuedLines
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from tests.patience import seconds
 
@@ -146,6 +146,25 @@ def test_nobody_waits_for_who_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(numbers) >= SIZE_MAX // 2 // len(FILLER)
 
 
+def test_what_was_left_out_is_told_at_the_end_though_nothing_more_is_logged() -> None:
+    read_end, write_end = os.pipe()
+    logger = logging.Logger("a.b")
+    kept: list[str] = []
+    with open(read_end, encoding="utf-8") as reader:
+        with open(write_end, "w", encoding="utf-8") as stream:
+            handler = QueuedLines(stream)
+            logger.addHandler(handler)
+            # More than the pipe takes, and alone more than may wait.
+            logger.warning("y" * (SIZE_MAX + 1))
+            for _ in range(3):
+                logger.warning("one too many")
+            reading = threading.Thread(target=lambda: kept.extend(reader))
+            reading.start()
+            handler.flush()
+        reading.join()
+    assert [each.rpartition(": ")[2] for each in kept[1:]] == ["nobody reads it. count=3\n"]
+
+
 def test_a_reader_that_has_gone_keeps_nobody_from_logging() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -175,3 +194,47 @@ def test_a_pipe_that_does_not_block_loses_nothing() -> None:
         assert reader.readline() == text + "\n"
         assert reader.readline() == "end\n"
         handler.flush()
+
+
+class Heard:
+    """The lines that are let through."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._few = FewAlike(lambda: self.now_s)
+
+    def lines(
+        self, times: int, name: str = "bookie_server.serving.acceptor", level: int = logging.WARNING
+    ) -> list[str]:
+        records = [
+            logging.LogRecord(name, level, "", 0, "refused. peer=%s", (each,), None)
+            for each in range(times)
+        ]
+        return [record.getMessage() for record in records if self._few.filter(record)]
+
+
+def test_of_warnings_about_strangers_few_are_written_and_the_others_counted() -> None:
+    heard = Heard()
+    lines = heard.lines(10 * ALIKE_MAX)
+    assert len(lines) == ALIKE_MAX
+    assert lines[0] == "refused. peer=0"
+    assert lines[-1] == "refused. peer=99 (of these no more for up to a minute)"
+    heard.now_s = 59.9
+    assert heard.lines(1) == []
+    heard.now_s = 60.0
+    assert heard.lines(2) == ["refused. peer=0 left_out=901", "refused. peer=1"]
+    heard.now_s = 120.0
+    assert heard.lines(1) == ["refused. peer=0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("bookie_server.serving.acceptor", logging.ERROR),
+        ("bookie_server.serving.adds", logging.DEBUG),
+        ("bookie_server.audit", logging.WARNING),
+        ("spark_bookkeeper.replication.auditor", logging.WARNING),
+    ],
+)
+def test_all_others_are_written(name: str, level: int) -> None:
+    assert len(Heard().lines(3 * ALIKE_MAX, name, level)) == 3 * ALIKE_MAX
