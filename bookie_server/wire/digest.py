@@ -14,6 +14,7 @@ import struct
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from google_crc32c import extend as crc32c_extend
@@ -81,6 +82,15 @@ class Digest(ABC):
                 return index
         return None
 
+    @property
+    def format(self) -> str:
+        """How ``struct`` is to unpack a stored digest for :meth:`first_unverified_unpacked`."""
+        return f"{self.size}s"
+
+    def first_unverified_unpacked(self, entries: Iterable[tuple[bytes, Any, bytes]]) -> int | None:
+        """As :meth:`first_unverified`, of entries that were unpacked by :attr:`format`."""
+        return self.first_unverified(entries)
+
 
 class Crc32cDigest(Digest):
     """Four bytes, the default."""
@@ -106,12 +116,23 @@ class Crc32cDigest(Digest):
         return struct.pack(f">{len(sums)}I", *sums)
 
     def first_unverified(self, entries: Iterable[tuple[bytes, bytes, Buffer]]) -> int | None:
-        # Every entry that a bookie takes passes here, so nothing is called but what computes.
+        # Every entry that a bookie takes passes here, or below, so nothing is called but what computes.
         extend, value, pack = crc32c_extend, crc32c_value, self._pack
         for index, (header, stored, payload) in enumerate(entries):
             data = payload if type(payload) is bytes else np.frombuffer(payload, np.uint8)
             # There is no secret to guard: a plain comparison does.
             if pack(extend(value(header), data)) != stored:
+                return index
+        return None
+
+    @property
+    def format(self) -> str:
+        return "I"
+
+    def first_unverified_unpacked(self, entries: Iterable[tuple[bytes, Any, bytes]]) -> int | None:
+        extend, value = crc32c_extend, crc32c_value
+        for index, (header, stored, payload) in enumerate(entries):
+            if extend(value(header), payload) != stored:
                 return index
         return None
 

@@ -305,7 +305,9 @@ def run_verifies(run: Run, digest: Digest) -> bool:
 
 def first_unverified(run: Run, digest: Digest) -> int | None:
     """Index of the first record whose digest does not match; ``None`` when all do."""
-    return digest.first_unverified(split_records(run, digest.size))
+    if (parts := _parts_of_each(run, digest.size, digest.format)) is not None:
+        return digest.first_unverified_unpacked(parts.iter_unpack(run.data))
+    return digest.first_unverified(_split_each(run, digest.size))
 
 
 def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Buffer]]:
@@ -313,17 +315,23 @@ def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Bu
 
     Where a record is too short for a digest, what it has of one is returned; that never verifies.
     """
-    if isinstance(run.offsets, range):
-        payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size
-        if 0 <= payload_size < _SHARED_FROM:
-            # Records of one size: one layout takes them all apart, with no arithmetic for each.
-            return _parts_of_record(digest_size, payload_size).iter_unpack(run.data)
+    if (parts := _parts_of_each(run, digest_size, f"{digest_size}s")) is not None:
+        return parts.iter_unpack(run.data)
     return _split_each(run, digest_size)
 
 
+def _parts_of_each(run: Run, digest_size: int, digest_format: str) -> struct.Struct | None:
+    """What takes all records of the run apart, with no arithmetic for each; ``None``: they differ, or are large."""
+    if isinstance(run.offsets, range):
+        payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size
+        if 0 <= payload_size < _SHARED_FROM:
+            return _parts_of_record(digest_format, payload_size)
+    return None
+
+
 @lru_cache(maxsize=_LAYOUTS_MAX)
-def _parts_of_record(digest_size: int, payload_size: int) -> struct.Struct:
-    return struct.Struct(f">4x{HEADER_SIZE}s{digest_size}s{payload_size}s")
+def _parts_of_record(digest_format: str, payload_size: int) -> struct.Struct:
+    return struct.Struct(f">4x{HEADER_SIZE}s{digest_format}{payload_size}s")
 
 
 def _split_each(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, Buffer]]:

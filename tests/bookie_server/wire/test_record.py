@@ -23,6 +23,7 @@ from bookie_server.wire.digest import (
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.packaging import encode_records
 from bookie_server.wire.record import (
+    RECORD_OVERHEAD,
     MalformedRecordsError,
     Run,
     first_unverified,
@@ -112,6 +113,28 @@ def test_any_flipped_bit_is_noticed(payloads: list[bytes], data: st.DataObject) 
 
     with suppress(MalformedRecordsError):
         assert first_unverified(parse_run(bytes(encoded)), Crc32cDigest()) is not None
+
+
+@pytest.mark.parametrize(
+    "digest", [digest_for(each, b"") for each in DigestType if each is not DigestType.DUMMY]
+)
+@pytest.mark.parametrize("size", [0, 20, 5_000])
+@pytest.mark.parametrize("is_uniform", [True, False])
+def test_the_first_that_does_not_verify_is_found_in_runs_of_every_kind(
+    digest: Digest, size: int, is_uniform: bool
+) -> None:
+    payloads = [bytes([each]) * size for each in range(50)]
+    if not is_uniform:
+        payloads[-1] += b"longer"
+    encoded = bytearray(
+        b"".join(encode_records(digest, 7, 0, payloads, last_add_confirmed=-1, length_before=0))
+    )
+    stride = RECORD_OVERHEAD + digest.size + size
+    assert first_unverified(parse_run(bytes(encoded)), digest) is None
+    for index in (49, 31, 0):
+        # The last byte of its digest.
+        encoded[index * stride + RECORD_OVERHEAD + digest.size - 1] ^= 1
+        assert first_unverified(parse_run(bytes(encoded)), digest) == index
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=6), st.data())
