@@ -12,8 +12,8 @@ import threading
 
 from bookie_server.carrier.byte_stream import ByteStream
 
-AHEAD_BYTES_MAX = 32 * 1024
-"""Most bytes that are here before there is room for them, of one connection."""
+AHEAD_BYTES_MAX = 16 * 1024
+"""Most bytes that are here before there is room for them, of one connection; there may be ten thousand."""
 _NOTHING = memoryview(b"")
 
 
