@@ -124,13 +124,13 @@ class JournalThread(JournalWriter):
         self._outcomes.append(outcome)
         # With the next group to write, that is what this thread is for.
         if isinstance(self._loop, LentLoop) and not self._waiting:
-            self._loop.call_from_thread(self._tell_outcomes)
+            self._loop.call_from_thread(self._tell_next)
         else:
-            self._loop.call_soon_threadsafe(self._tell_outcomes)
+            self._loop.call_soon_threadsafe(self._tell_next)
 
-    def _tell_outcomes(self) -> None:
-        while self._outcomes:
-            self._outcomes.popleft()()
+    def _tell_next(self) -> None:
+        # One a call, and as many calls as outcomes: a step of the loop applies no more than a group.
+        self._outcomes.popleft()()
 
     def _prepare(self) -> None:
         while not self._is_stopping:

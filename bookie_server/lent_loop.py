@@ -2,7 +2,8 @@
 
 A thread that has an outcome to tell otherwise wakes the loop by way of a socket, and waits for it: of what a small add
 costs a bookie that is a good part. While the loop waits for something to happen nothing of it runs, so whoever has
-its turn may run a call as the loop would. At no time do two have it.
+its turn may run a call as the loop would. At no time do two have it: no handler of a signal may raise, nor touch the loop
+other than by ``call_soon_threadsafe``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class LentLoop(asyncio.SelectorEventLoop):
         asyncio._set_running_loop(self)
         try:
             call()
+        except Exception as error:  # noqa: BLE001 - as of any call of a loop's: its thread lives on
+            context = {"message": f"call from another thread: {call!r}", "exception": error}
+            self.call_exception_handler(context)
         finally:
             asyncio._set_running_loop(None)
             self._is_lent = False

@@ -204,7 +204,7 @@ class FewAlike(logging.Filter):
             left_out, begun_s, count = max(0, count - ALIKE_MAX), now_s, 0
         self._minutes[message] = begun_s, count + 1
         if left_out:
-            record.msg = f"{message} left_out={left_out}"
+            record.msg = f"{message} alike_left_out={left_out}"
         elif count + 1 == ALIKE_MAX:
             record.msg = f"{message} (of these no more for up to a minute)"
         return count < ALIKE_MAX

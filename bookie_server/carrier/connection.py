@@ -209,7 +209,7 @@ class Connection:
                     break
             # Once nobody waits any longer, what comes is left to who receives next.
             if not over.done():
-                self._stream.call_when_readable(go_on)
+                self._call_when_more(go_on)
 
         go_on()
         is_taken = await over
@@ -270,12 +270,14 @@ class Connection:
             if filling.is_done.done() or self._loop.time() >= pause_at_s:
                 break
         self._ahead.keep()
-        if filling.is_done.done():
-            return
+        if not filling.is_done.done():
+            self._call_when_more(self._go_on)
+
+    def _call_when_more(self, call: Callable[[], None]) -> None:
         if self._ahead.has_bytes:
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(call)
         else:
-            self._stream.call_when_readable(self._go_on)
+            self._stream.call_when_readable(call)
 
     def _receive(self, filling: _Filling) -> bool:
         """Take what is here; false: there is nothing yet."""

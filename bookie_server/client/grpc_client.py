@@ -49,6 +49,8 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 
+_ATTEMPT_MS_MAX = 10_000
+"""Longest that an attempt to connect is waited for; one that got lost on its way is made anew then."""
 _FORMER_KEPT_S = 60.0
 """How long calls of a channel may go on whose certificate has been replaced."""
 
@@ -81,7 +83,8 @@ class GrpcBookieClient(CallingBookieClient):
         super().__init__(bookie_id, settings)
         self._addressee = encode_addressee(bookie_id, cluster_id)
         self._is_refused = False
-        self._channels = _Channels(address, tls_of(tls_files), settings.reconnect_timeout_ms)
+        attempt_ms = min(settings.reconnect_timeout_ms, _ATTEMPT_MS_MAX)
+        self._channels = _Channels(address, tls_of(tls_files), attempt_ms)
         open_writes = self._stream("Write")
 
         async def open_stream() -> MessageStream:
@@ -135,10 +138,10 @@ class GrpcBookieClient(CallingBookieClient):
 class _Channels:
     """One channel; another once other files of TLS are in force, which a channel never hears of."""
 
-    def __init__(self, address: str, tls: Tls | None, connect_timeout_ms: int) -> None:
+    def __init__(self, address: str, tls: Tls | None, attempt_ms: int) -> None:
         self._address = address
         # Not the pause between two attempts, as its name says, but the time that an attempt has.
-        self._options = (*CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", connect_timeout_ms))
+        self._options = (*CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", attempt_ms))
         self._tls = tls
         self._channel = self._make()
         self._generation = 0 if tls is None else tls.generation

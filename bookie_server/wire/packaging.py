@@ -17,6 +17,7 @@ from bookie_server.wire.record import HEADER_SIZE, LENGTH_SIZE, RECORD_OVERHEAD,
 PARTS_PER_RECORD = 2
 _FEW = 40
 """Records that it takes less to package one by one than to make a table of."""
+_INT64_MAX = (1 << 63) - 1
 _HEAD = struct.Struct(">iqqqq")
 
 
@@ -35,7 +36,9 @@ def encode_records(
     a record, so a striping writer can pick the records of one bookie without copying twice.
     """
     sizes = set(map(len, payloads)) if len(payloads) > _FEW else ()
-    if len(sizes) == 1:
+    end = max(first_entry + len(payloads), length_before + sum(sizes) * len(payloads))
+    # Beyond that numpy would begin anew below zero, where ``struct`` refuses.
+    if len(sizes) == 1 and end <= _INT64_MAX:
         return _encode_uniform(
             digest,
             ledger_id,

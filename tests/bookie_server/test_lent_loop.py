@@ -170,17 +170,23 @@ def test_no_two_threads_ever_have_the_turn() -> None:
     run(main)
 
 
-def test_a_call_that_fails_gives_the_turn_back() -> None:
+def test_a_call_that_fails_is_the_loops_to_report_and_its_thread_lives_on() -> None:
     async def main(loop: LentLoop) -> None:
         other, seen = Other(loop), asyncio.Event()
+        failures: list[object] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
 
         def fail() -> None:
             raise ZeroDivisionError
 
-        other.call(fail)
-        other.call(other.noting(seen))
+        def call_twice() -> None:
+            loop.call_from_thread(fail)
+            other.call(other.noting(seen))
+
+        threading.Thread(target=call_twice).start()
         await asyncio.wait_for(seen.wait(), LONG_S)
         assert other.ran_on == [other.ident]
+        assert [type(each) for each in failures] == [ZeroDivisionError]
         other.close()
 
     run(main)

@@ -222,7 +222,7 @@ def test_of_warnings_about_strangers_few_are_written_and_the_others_counted() ->
     heard.now_s = 59.9
     assert heard.lines(1) == []
     heard.now_s = 60.0
-    assert heard.lines(2) == ["refused. peer=0 left_out=901", "refused. peer=1"]
+    assert heard.lines(2) == ["refused. peer=0 alike_left_out=901", "refused. peer=1"]
     heard.now_s = 120.0
     assert heard.lines(1) == ["refused. peer=0"]
 

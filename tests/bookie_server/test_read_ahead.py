@@ -196,6 +196,27 @@ def test_whoever_receives_some_gets_what_is_left_first() -> None:
     on_virtual_time(main())
 
 
+def test_whoever_receives_each_gets_what_is_left_though_nothing_more_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "STEP_S", 0.0)
+
+    async def main() -> None:
+        receiving = Connection(Kernel(message(b""), b"left behind"))
+        await receiving.receive_head()
+        memory, taken = new_body(4), bytearray()
+
+        def take(count: int) -> bool:
+            taken.extend(memory[:count])
+            return len(taken) < len(b"left behind")
+
+        async with asyncio.timeout(1):
+            assert await receiving.receive_each(memory, take)
+        assert taken == b"left behind"
+
+    on_virtual_time(main())
+
+
 def test_nothing_is_received_ahead_of_what_is_no_head() -> None:
     kernel = Kernel(b"0123456789")
     ahead = ReadAhead(kernel)

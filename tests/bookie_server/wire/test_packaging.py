@@ -68,6 +68,19 @@ def test_what_was_packaged_is_a_run_that_verifies(digest: Digest, count: int) ->
 
 
 @pytest.mark.parametrize("count", [3, 300])
+@pytest.mark.parametrize(
+    ("first_entry", "length"), [((1 << 63) - 2, 0), (0, (1 << 63) - 2)], ids=["ids", "length"]
+)
+def test_what_no_header_can_say_is_refused(count: int, first_entry: int, length: int) -> None:
+    with pytest.raises(struct.error):
+        encode_records(
+            *(DIGESTS["CRC32C"], 7, first_entry, [b"payload"] * count),
+            last_add_confirmed=2,
+            length_before=length,
+        )
+
+
+@pytest.mark.parametrize("count", [3, 300])
 def test_payloads_may_be_views(count: int) -> None:
     digest, payload = DIGESTS["CRC32C"], b"payload"
     views = [memoryview(payload)] * count
