@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kazoo.protocol.states import KazooState
@@ -119,22 +120,27 @@ async def test_more_requests_than_are_taken_keep_nothing_else_waiting(
 
 
 async def test_none_is_handed_over_between_a_loss_and_the_end_of_what_was(
-    own_zookeeper: ZooKeeperProcess,
+    own_zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(own_zookeeper)
     await store.create("/a", b"0")
     session = store._session
     own_zookeeper.pause()
+    # Its own thread tells a loss, and so does nothing else meanwhile: here it must not hear of the request.
+    bell = store._client._connection._write_sock
+    monkeypatch.setattr(store._client._connection, "_write_sock", Mock())
     losing = threading.Thread(target=session._on_state, args=(KazooState.SUSPENDED,))
 
     def submit() -> Any:
         losing.start()
-        losing.join(0.5)  # it waits for this request to be where it finds it
+        losing.join(0.5)
+        assert losing.is_alive()  # it waits for this request to be where it finds it
         return store._client.set_async("/a", b"lost")
 
     with pytest.raises(MetadataUnavailableError, match="ConnectionLoss"):
         await session.mutate("/a", submit)
     losing.join()
+    monkeypatch.setattr(store._client._connection, "_write_sock", bell)
     own_zookeeper.kill()  # which answers nothing any more that kazoo does not know of
     await store.close()
 
