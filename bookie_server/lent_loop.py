@@ -28,18 +28,20 @@ class LentLoop(asyncio.SelectorEventLoop):
         self._is_lent = False
         self._is_wanted = False
         """Whether a call that another thread ran left something for the loop to do."""
-        super().__init__(_LendingSelector(self._turn))
+        self._lender = _LendingSelector(self._turn)
+        super().__init__(self._lender)
 
     def call_from_thread(self, call: Callable[[], object]) -> None:
         """Call it as one of the loop's calls: here and now if the loop waits, else soon, on its own thread.
 
-        It may overtake what another thread has handed over.
+        It may overtake what another thread has handed over, and what the call before it has left to do.
         """
         # A loop that is debugged makes sure that all runs on its own thread.
         if self.get_debug() or not self._turn.acquire(blocking=False):
             self.call_soon_threadsafe(call)
             return
         self._is_lent, self._is_wanted = True, False
+        self._lender.was_lent = True
         asyncio._set_running_loop(self)
         try:
             call()
@@ -84,15 +86,23 @@ class _LendingSelector(selectors.DefaultSelector):
     def __init__(self, turn: threading.Lock) -> None:
         super().__init__()
         self._turn = turn
+        self.was_lent = False
+        """Whether the turn was taken since it was given away last."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
             return super().select(timeout)
         self._turn.release()
         try:
-            return super().select(timeout)
+            ready = super().select(timeout)
         finally:
             self._turn.acquire()
+        if self.was_lent:
+            self.was_lent = False
+            # Descriptors may be others by now, or watched for something else; what is true of those as well comes again.
+            watched = self.get_map()
+            ready = [(key, events) for key, events in ready if watched.get(key.fd) is key]
+        return ready
 
 
 def _wake() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from bookie_server import server
 from bookie_server.lent_loop import LentLoop
+from bookie_server.settings import BookieSettings
+from tests.patience import seconds
 
 T = TypeVar("T")
-LONG_S = 600.0
-"""Longer than any test takes: what is due then shows that the loop was woken for something else."""
+LONG_S = seconds(10)
+"""Longer than any test takes; a loop that is not woken has nothing else to wake for."""
 
 
 def run(main: Callable[[LentLoop], Coroutine[Any, Any, T]], *, debug: bool = False) -> T:
@@ -192,6 +196,31 @@ def test_a_call_that_fails_is_the_loops_to_report_and_its_thread_lives_on() -> N
     run(main)
 
 
+def test_a_descriptor_that_is_watched_anew_meanwhile_is_heard_of() -> None:
+    """What the loop had heard of it was for a reader that is gone, and with that it forgot the new one."""
+
+    async def main(loop: LentLoop) -> None:
+        other, seen = Other(loop), asyncio.Event()
+        read_end, write_end = os.pipe()
+        loop.add_reader(read_end, lambda: None)
+
+        def call() -> None:
+            # The loop hears of it at once, and then waits for its turn.
+            os.write(write_end, b"x")
+            threading.Event().wait(0.05)
+            loop.remove_reader(read_end)
+            loop.add_reader(read_end, seen.set)
+
+        other.call(call)
+        await asyncio.wait_for(seen.wait(), seconds(10))
+        loop.remove_reader(read_end)
+        os.close(read_end)
+        os.close(write_end)
+        other.close()
+
+    run(main)
+
+
 def test_a_loop_that_is_debugged_runs_everything_itself() -> None:
     async def main(loop: LentLoop) -> None:
         other, seen = Other(loop), asyncio.Event()
@@ -201,3 +230,15 @@ def test_a_loop_that_is_debugged_runs_everything_itself() -> None:
         other.close()
 
     run(main, debug=True)
+
+
+def test_a_bookie_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def serve(*_: object) -> int:
+        loops.append(asyncio.get_running_loop())
+        return 0
+
+    monkeypatch.setattr(server, "_trim_and_serve", serve)
+    assert server.run(BookieSettings(), server.Start()) == 0
+    assert [type(each) for each in loops] == [LentLoop]
