@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -180,13 +181,19 @@ def test_a_call_that_fails_is_the_loops_to_report_and_its_thread_lives_on() -> N
         failures: list[object] = []
         loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
 
+        left = asyncio.Event()
+
         def fail() -> None:
+            loop.call_soon(left.set)
             raise ZeroDivisionError
 
         def call_twice() -> None:
             loop.call_from_thread(fail)
             other.call(other.noting(seen))
 
+        other.call(fail)
+        await asyncio.wait_for(left.wait(), LONG_S)
+        failures.clear()
         threading.Thread(target=call_twice).start()
         await asyncio.wait_for(seen.wait(), LONG_S)
         assert other.ran_on == [other.ident]
@@ -194,6 +201,27 @@ def test_a_call_that_fails_is_the_loops_to_report_and_its_thread_lives_on() -> N
         other.close()
 
     run(main)
+
+
+def test_the_turn_is_free_only_while_the_loop_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, free = LentLoop(), list[bool]()
+
+    def select(*_: object) -> list[tuple[selectors.SelectorKey, int]]:
+        free.append(not loop._turn.locked())
+        if len(free) == 3:
+            raise ZeroDivisionError
+        return []
+
+    try:
+        monkeypatch.setattr(selectors.DefaultSelector, "select", select)
+        for timeout_s in (0, 1):
+            loop._lender.select(timeout_s)
+        with pytest.raises(ZeroDivisionError):
+            loop._lender.select(1)
+        assert free == [False, True, True]
+        assert loop._turn.locked()
+    finally:
+        loop.close()
 
 
 def test_a_descriptor_that_is_watched_anew_meanwhile_is_heard_of() -> None:
