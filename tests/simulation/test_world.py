@@ -57,6 +57,7 @@ PINNED = (
     3320563643,
 )
 PINNED_OVER_SOCKETS = (957863586,)
+PINNED_OVER_RPC = (848294219,)
 """Seeds that once found something, in the product or in the simulation."""
 
 
@@ -109,6 +110,12 @@ def test_a_seed_that_once_failed_passes(seed: int) -> None:
 @pytest.mark.parametrize("seed", PINNED_OVER_SOCKETS)
 def test_a_seed_that_once_failed_over_sockets_passes(seed: int) -> None:
     assert run_seeds(seed, 1, carrier=Carrier.SOCKETS).failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", PINNED_OVER_RPC)
+def test_a_seed_that_once_failed_over_apaches_protocol_passes(seed: int) -> None:
+    assert run_seeds(seed, 1, carrier=Carrier.RPC).failures == []
 
 
 def test_a_run_that_ends_early_leaves_nothing_pending(monkeypatch: pytest.MonkeyPatch) -> None:

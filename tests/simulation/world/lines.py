@@ -121,7 +121,15 @@ class Lines:
         service = BookieService(bookie, BookieInfo(machine.name, CLUSTER_ID), "/")
         acceptor = make(service, connections_max=1)
         machine.socket_services.append(acceptor)
-        machine.owner.run(partial(acceptor.serve, theirs))
+
+        def serve() -> None:
+            # Not before a pause of the machine is over; whom it was accepted for may have ended by then.
+            if acceptor in machine.socket_services:
+                acceptor.serve(theirs)
+            else:
+                theirs.close()
+
+        machine.owner.run(serve)
         await self._travel(owner, machine.name)
         return ours
 
