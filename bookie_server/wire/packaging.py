@@ -12,13 +12,18 @@ from functools import lru_cache
 import numpy as np
 
 from bookie_server.wire.digest import Digest
-from bookie_server.wire.record import HEADER_SIZE, LENGTH_SIZE, RECORD_OVERHEAD, layout
+from bookie_server.wire.record import (
+    HEADER_SIZE,
+    LENGTH_SIZE,
+    RECORD_HEAD,
+    RECORD_OVERHEAD,
+    layout,
+)
 
 PARTS_PER_RECORD = 2
 _FEW = 40
 """Records that it takes less to package one by one than to make a table of."""
 _INT64_MAX = (1 << 63) - 1
-_HEAD = struct.Struct(">iqqqq")
 
 
 def encode_records(
@@ -48,7 +53,7 @@ def encode_records(
             length_before=length_before,
         )
     parts: list[bytes] = []
-    append, pack, compute = parts.append, _HEAD.pack, digest.compute
+    append, pack, compute = parts.append, RECORD_HEAD.pack, digest.compute
     overhead = HEADER_SIZE + digest.size
     entry_id, length = first_entry, length_before
     for payload in payloads:

@@ -36,9 +36,8 @@ _FEW = 24
 """Records that it takes less to look at one by one than to make a table of."""
 _LAYOUTS_MAX = 256
 """Layouts of records kept; those of most writers are few."""
-_LENGTH = struct.Struct(">i")
-_HEADER = struct.Struct(">qqqq")
-_RECORD_HEAD = struct.Struct(">iqqqq")
+RECORD_HEAD = struct.Struct(">iqqqq")
+"""Length and header: what comes in front of the digest."""
 _IDS = struct.Struct(">iqq")
 _LAC_PACKET = struct.Struct(">qq")
 _CUMULATIVE = struct.Struct(">28xq")
@@ -121,7 +120,7 @@ class Run:
         Where Apache's re-replication packaged some of the entries anew it may fall; then less is known
         than could be.
         """
-        return int(_RECORD_HEAD.unpack_from(self.data, self.offsets[-1])[3])
+        return int(RECORD_HEAD.unpack_from(self.data, self.offsets[-1])[3])
 
 
 def _shifted(offsets: Sequence[int], by: int) -> Sequence[int]:
@@ -142,7 +141,7 @@ class EntryHeader:
 
 def parse_header(record: bytes | memoryview, offset: int = 0) -> EntryHeader:
     """The header of the record that starts at ``offset``."""
-    _, ledger_id, entry_id, lac, length = _RECORD_HEAD.unpack_from(record, offset)
+    _, ledger_id, entry_id, lac, length = RECORD_HEAD.unpack_from(record, offset)
     return EntryHeader(ledger_id, entry_id, lac, length)
 
 
@@ -285,7 +284,7 @@ def headers_are_possible(run: Run, *, may_know_itself: bool) -> bool:
         ids = np.arange(run.first_entry, run.first_entry + len(run))
         return not bool((lacs >= ids).any())
     for offset in run.offsets:
-        _, _, entry_id, lac, length = _RECORD_HEAD.unpack_from(run.data, offset)
+        _, _, entry_id, lac, length = RECORD_HEAD.unpack_from(run.data, offset)
         if lac < -1 or length < 0 or (lac >= entry_id and not may_know_itself):
             return False
     return True
