@@ -14,6 +14,7 @@ import gc
 import logging
 import os
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -46,9 +47,10 @@ from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.endpoints import HTTP, HTTP_ENDPOINT, TLS, BookieServiceInfo, Endpoint
-from bookkeeper_metadata.errors import ClusterNotInitializedError
+from bookkeeper_metadata.errors import ClusterNotInitializedError, MetadataCorruptError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
@@ -360,6 +362,12 @@ async def _cluster_id(store: MetadataStore, root: str) -> str:
     found = await instance_id(store, root)
     if found is None:
         raise ClusterNotInitializedError(root)
+    try:
+        uuid.UUID(found)
+    except ValueError as cause:
+        # Whatever this bookie writes is to carry it.
+        path = Paths(root).instance_id
+        raise MetadataCorruptError(path, f"no UUID, but {found!r:.100}") from cause
     return found
 
 

@@ -19,6 +19,7 @@ from bookie_server.storage.engine import Storage
 from bookie_server.storage.identity.cookie_file import instance_id_of, read_cookie, read_start
 from bookie_server.storage.opening import open_storage
 from bookkeeper_metadata.cluster import initialize, instance_id
+from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.paths import Paths
@@ -193,3 +194,18 @@ async def test_a_signal_between_two_starts_is_heard_by_the_second(
     monkeypatch.setattr(server, "stop_on_signals", lambda *_: None)
     assert await server._serve_for_good(settings_on(tmp_path), server.Start()) == 0
     assert heard == [False, True]
+
+
+async def test_a_cluster_with_another_kind_of_id_is_told_by_its_node(
+    cluster: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a bare ValueError of Python's."""
+    node = await cluster.get(PATHS.instance_id)
+    assert node is not None
+    await cluster.put(PATHS.instance_id, b"ours", node.version)
+    place = tmp_path / "disk"
+
+    with pytest.raises(MetadataCorruptError, match=f"'ours'.*{PATHS.instance_id}"):
+        await serve_until(lambda: False, settings_on(place), cluster, monkeypatch)
+
+    assert not place.exists()
