@@ -92,6 +92,13 @@ class RunCutter:
         return self._package(self._take(), last_add_confirmed)
 
     def _take(self) -> list[bytes]:
+        if (
+            self._waiting_bytes <= self._limits.size_bytes_max
+            and len(self._waiting) <= RUN_ENTRIES_MAX
+        ):
+            everything = list(self._waiting)
+            self._waiting.clear()
+            return everything
         taken: list[bytes] = []
         size = 0
         while self._waiting:
