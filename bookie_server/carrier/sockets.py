@@ -57,6 +57,9 @@ class SocketStream(ByteStream):
         self._is_watched = False
         """Whether the loop tells when there is something to receive."""
         self._is_drained = False
+        self._when_writable: Callable[[], None] | None = None
+        self._is_watched_for_room = False
+        self._is_full = False
         connected.setblocking(False)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _OPTIONS.items():
@@ -66,16 +69,34 @@ class SocketStream(ByteStream):
         _inheritable.add(self)
 
     def send(self, buffers: Sequence[Buffer]) -> int:
+        # What was not taken whole has filled the kernel's memory: it need not be asked to hear that.
+        if self._is_full:
+            self._is_full = False
+            return 0
         with suppress(BlockingIOError, InterruptedError):
-            return self._socket.sendmsg(buffers)
+            taken = self._socket.sendmsg(buffers)
+            self._is_full = taken < sum(map(len, buffers))
+            return taken
         return 0
 
     def call_when_writable(self, call: Callable[[], None]) -> None:
-        def once() -> None:
-            self._loop.remove_writer(self._descriptor)
-            call()
+        self._when_writable = call
+        self._is_full = False
+        if not self._is_watched_for_room:
+            self._is_watched_for_room = True
+            self._loop.add_writer(self._descriptor, self._on_writable)
 
-        self._loop.add_writer(self._descriptor, once)
+    def _on_writable(self) -> None:
+        call, self._when_writable = self._when_writable, None
+        if call is not None:
+            call()
+        self._watch_for_room_no_longer()
+
+    def _watch_for_room_no_longer(self) -> None:
+        # Mostly whoever was called has sent what there is room for, and waits for more.
+        if self._when_writable is None and not self._is_closed:
+            self._is_watched_for_room = False
+            self._loop.remove_writer(self._descriptor)
 
     def receive_into(self, buffer: memoryview) -> int | None:
         # What did not fill the last buffer was all: the kernel need not be asked to hear that.

@@ -67,14 +67,18 @@ class RpcAdds(MessageStream):
         self._pump()
 
     def _pump(self) -> None:
+        parts: list[Buffer] = []
         while self._queued:
-            count, parts = self._queued[0]
-            if self._in_flight and self._in_flight + count > ENTRIES_IN_FLIGHT_MAX:
-                return
+            portion = self._queued[0]
+            if self._in_flight and self._in_flight + portion.entries > ENTRIES_IN_FLIGHT_MAX:
+                break
             self._queued.popleft()
             if not self._in_flight:
                 self._heard_s = self._loop.time()
-            self._in_flight += count
+            self._in_flight += portion.entries
+            parts += portion.parts
+        if parts:
+            # Together: each call of the kernel's costs as much as a few small adds.
             self._connection.write(parts)
 
     async def receive(self, take_at_once: Callable[[Buffer], bool]) -> Buffer:
