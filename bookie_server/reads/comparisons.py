@@ -13,7 +13,8 @@ from bookie_server.memory.slots import Slots
 from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.storage.read_outcome import ReadOutcome
+from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run
 

@@ -15,7 +15,8 @@ from bookie_server.core.effects import Compare
 from bookie_server.core.presence import Presence
 from bookie_server.core.same_entries import same_entries
 from bookie_server.storage.logs.rows import Block
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.storage.read_outcome import ReadOutcome
+from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run, parse_run
 from bookkeeper_metadata.model import ENTRY_ID_MAX

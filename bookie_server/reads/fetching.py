@@ -14,7 +14,8 @@ from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.memory.budget import Room
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.storage.read_outcome import ReadOutcome
+from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.workers import Workers
 from bookkeeper_metadata.model import ENTRY_ID_MAX
 

@@ -14,7 +14,7 @@ from bookie_server.core.presence import Presence
 from bookie_server.memory.budget import MemoryBudget
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.read_plan import ReadOutcome
+from bookie_server.storage.read_outcome import ReadOutcome
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.pace import LoopPace

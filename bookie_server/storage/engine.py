@@ -20,7 +20,9 @@ from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.journal.journal import Journal
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan, execute_plan
+from bookie_server.storage.read_blocks import execute_plan
+from bookie_server.storage.read_outcome import ReadOutcome
+from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.storage.recovery import RecoveryReport
 
 

@@ -190,14 +190,14 @@ def parse_run(data: bytes | memoryview, entries_max: int | None = None) -> Run:
     """
     if len(data) < RECORD_OVERHEAD:
         raise MalformedRecordsError(f"{len(data)} bytes hold no record")
-    run = _parse_uniform(data) or _parse_mixed(data, entries_max)
+    run = uniform_run(data) or _parse_mixed(data, entries_max)
     if entries_max is not None and len(run) > entries_max:
         raise MalformedRecordsError(f"a run of {len(run)} records")
     return run
 
 
-def _parse_uniform(data: bytes | memoryview) -> Run | None:
-    """Check in bulk that all records have one size and consecutive ids; ``None`` if they do not."""
+def uniform_run(data: bytes | memoryview) -> Run | None:
+    """The records as :func:`parse_run` finds them, all at once; ``None`` unless they have one size and consecutive ids."""
     size, ledger_id, first_entry = _IDS.unpack_from(data, 0)
     stride = LENGTH_SIZE + size
     # The size is a peer's word: it is checked before it becomes the stride of a table.

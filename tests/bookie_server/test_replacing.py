@@ -16,7 +16,8 @@ from bookie_server.reads import damage_log
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.storage.read_outcome import ReadOutcome
+from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.wire.digest import HmacDigest, master_key
 from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.record import parse_run

@@ -14,7 +14,8 @@ from bookie_server.core.records import Add, MasterKey, Replace
 from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.storage.logs.id_pattern import patterns_of
 from bookie_server.storage.logs.rows import Block, LedgerRows, Row
-from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.storage.read_outcome import ReadOutcome
+from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.wire.messages import Status
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.storage_model import (

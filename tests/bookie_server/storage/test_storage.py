@@ -16,7 +16,7 @@ from bookie_server.reads.duplicates import plan_compare
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.logs.rows import Row
-from bookie_server.storage.read_plan import ReadOutcome
+from bookie_server.storage.read_outcome import ReadOutcome
 from bookie_server.wire.record import parse_run
 from bookie_server.wire.stripe import Stripe
 from tests.simulation.kit.files import SimFileSystem
