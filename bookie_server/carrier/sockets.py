@@ -129,6 +129,7 @@ class SocketStream(ByteStream):
         if self._is_closed:
             return
         self._is_closed = True
+        self._is_full = False
         self._loop.remove_reader(self._descriptor)
         self._loop.remove_writer(self._descriptor)
         # A child of this process may hold the socket still, and it would stay open by that.

@@ -107,6 +107,9 @@ class _Fetched:
         run = uniform_run(self.buffer[begin:end])
         if run is None or run.ledger_id != self.ledger_id:
             return False
+        # Where rows promise fewer, nobody has asked for the others.
+        if len(run) != sum(len(item.ids) for item in items):
+            return False
         into.take(run, (self.buffer, begin))
         return True
 

@@ -198,6 +198,8 @@ def parse_run(data: bytes | memoryview, entries_max: int | None = None) -> Run:
 
 def uniform_run(data: bytes | memoryview) -> Run | None:
     """The records as :func:`parse_run` finds them, all at once; ``None`` unless they have one size and consecutive ids."""
+    if len(data) < RECORD_OVERHEAD:
+        return None
     size, ledger_id, first_entry = _IDS.unpack_from(data, 0)
     stride = LENGTH_SIZE + size
     # The size is a peer's word: it is checked before it becomes the stride of a table.

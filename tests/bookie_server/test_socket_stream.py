@@ -69,26 +69,46 @@ async def test_what_was_not_taken_whole_waits_until_there_is_room_again(
     monkeypatch.setattr(loop, "add_writer", watch_and_note)
     sending = Connection(SocketStream(here, "there"))
     try:
-        for begin in range(0, len(SENT), 1 << 20):
-            sending.write([memoryview(SENT)[begin : begin + (1 << 20)]])
-        assert sending.unsent_bytes
-        async with asyncio.timeout(seconds(60)):
-            assert await received(there, len(SENT)) == SENT
-            await sending.drain()
+        # More than once: it is watched anew each time.
+        for turn in range(1, 4):
+            for begin in range(0, len(SENT), 1 << 20):
+                sending.write([memoryview(SENT)[begin : begin + (1 << 20)]])
+            assert sending.unsent_bytes
+            async with asyncio.timeout(seconds(60)):
+                assert await received(there, len(SENT)) == SENT
+                await sending.drain()
 
-        # Never asked in vain, and watched once for all that waited.
-        assert -1 not in taken
-        assert len(taken) > 2
-        assert watched == [here.fileno()]
+            # Never asked in vain, and watched once for all that waited.
+            assert -1 not in taken
+            assert len(taken) > 2 * turn
+            assert watched == turn * [here.fileno()]
+            # Nothing wakes the loop any more.
+            assert not loop.remove_writer(here.fileno())
 
-        # Nothing wakes the loop any more, and what is sent next goes at once.
-        assert not loop.remove_writer(here.fileno())
         sending.write([b"next"])
         async with asyncio.timeout(seconds(60)):
             assert await received(there, 4) == b"next"
     finally:
         sending.close()
         there.close()
+
+
+async def test_a_stream_that_is_closed_when_it_is_full_says_so(
+    ends: tuple[CountedSocket, socket.socket],
+) -> None:
+    here, there = ends
+    taken: list[int] = []
+    here.note(taken)
+    stream = SocketStream(here, "there")
+    while stream.send([SENT]) == len(SENT):
+        pass
+    assert 0 < taken[-1] < len(SENT)
+
+    stream.close()
+
+    with pytest.raises(OSError):
+        stream.send([SENT])
+    there.close()
 
 
 async def test_a_stream_that_is_closed_as_it_is_told_of_room_leaves_its_descriptor_alone(

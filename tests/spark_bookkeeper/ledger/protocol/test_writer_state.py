@@ -106,6 +106,18 @@ def test_runs_that_cannot_grow_do_not_wait_for_company() -> None:
     assert {send.run_first_entry for send in sends(state.append([b"xxxx"]))} == {8}
 
 
+@pytest.mark.parametrize(
+    ("waiting", "first_run"), [([b"12", b"34"], 2), ([b"12", b"345"], 1), ([b"12345"], 1)]
+)
+def test_a_run_has_no_more_bytes_than_the_limit_but_for_one_entry(
+    waiting: list[bytes], first_run: int
+) -> None:
+    state = writer(size_bytes_target=1, size_bytes_max=4, in_flight_max=1)
+    effects = state.append(waiting)
+    section = sends(effects)[0].section
+    assert section.last_entry - section.first_entry + 1 == first_run
+
+
 def test_runs_of_larger_entries_count_for_several_and_none_is_sent_deep_to_slow_bookies() -> None:
     state = writer(size_bytes_target=4, size_bytes_max=8, in_flight_max=1, full_in_flight_max=4)
     state.note_promptness(True)
