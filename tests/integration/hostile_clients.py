@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 from bookie_server.wire import add_frames
@@ -91,13 +92,15 @@ async def read_without_taking(opened: Opened, number: int, acted: Acted) -> None
     while True:
         with suppress(*ENDED):
             async with opened("Read") as line:
-                for request_id in range(100_000):
+                for request_id in count():
                     entry_id = request_id % STORED
                     request = ReadRequest(
                         ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id
                     )
                     await line.read(request_id, request)
                     acted()
+                    # The kernel takes a hundred thousand before it keeps anybody waiting: none of the others came to attack.
+                    await asyncio.sleep(0)
         await asyncio.sleep(_RETRY_S)
 
 
@@ -227,11 +230,11 @@ async def attack(carrier: str, address: str, seconds: float, kinds: Sequence[str
         await store(opened)
     counts = {kind: [0] * KINDS[kind].clients for kind in kinds}
 
-    def count(kind: str, number: int) -> None:
+    def note(kind: str, number: int) -> None:
         counts[kind][number] += 1
 
     acts = [
-        asyncio.create_task(KINDS[kind].act(opened, number, partial(count, kind, number)))
+        asyncio.create_task(KINDS[kind].act(opened, number, partial(note, kind, number)))
         for kind in kinds
         for number in range(KINDS[kind].clients)
     ]
