@@ -9,10 +9,13 @@ from contextvars import Context
 from functools import partial
 from typing import TypeVarTuple, cast
 
+import pytest
+
 from bookie_server.core.effects import Persist
 from bookie_server.core.records import Fence
 from bookie_server.journal_thread import JournalThread
 from bookie_server.lent_loop import LentLoop
+from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.journal.journal_file import JournalPosition
@@ -36,6 +39,24 @@ class QuickJournal:
         return JournalPosition(0, GroupEnd(0, 0, 0))
 
     def prepare(self) -> bool:
+        return False
+
+
+class SickJournal(QuickJournal):
+    """Whose disk takes no write, or no zeros."""
+
+    def __init__(self, *, is_writing_sick: bool) -> None:
+        super().__init__()
+        self._is_writing_sick = is_writing_sick
+
+    def write_group(self, records: Sequence[object]) -> JournalPosition:
+        if self._is_writing_sick:
+            raise StorageFailedError("journal", "no write")
+        return super().write_group(records)
+
+    def prepare(self) -> bool:
+        if not self._is_writing_sick:
+            raise StorageFailedError("journal", "no zeros")
         return False
 
 
@@ -108,5 +129,49 @@ def test_a_loop_that_is_not_lent_is_told_all_the_same() -> None:
             told.both.clear()
         await told.thread.stop()
         assert told.tickets == list(range(2 * ROUNDS))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("loop_factory", [LentLoop, asyncio.SelectorEventLoop])
+def test_a_write_that_fails_is_told_with_what_it_was_to_write_and_ends_the_journal(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        failed: asyncio.Future[tuple[list[int], str]] = asyncio.get_running_loop().create_future()
+        done: list[int] = []
+
+        def on_failed(group: Sequence[Persist], error: Exception) -> None:
+            failed.set_result(([persist.ticket for persist in group], str(error)))
+
+        journal = cast(Journal, SickJournal(is_writing_sick=True))
+        thread = JournalThread(
+            journal, 1 << 20, lambda group, _: done.extend(each.ticket for each in group), on_failed
+        )
+        thread.submit(Persist(7, 1, (Fence(1),), (), size_bytes=1))
+        tickets, detail = await failed
+        assert tickets == [7]
+        assert "no write" in detail
+        # Nothing is tried again: told a second time, the future above would say so.
+        thread.submit(Persist(8, 1, (Fence(1),), (), size_bytes=1))
+        await thread.stop()
+        assert not done
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+def test_zeros_that_cannot_be_written_are_told() -> None:
+    async def main() -> None:
+        failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def on_failed(group: Sequence[Persist], error: Exception) -> None:
+            assert not group
+            failed.set_result(str(error))
+
+        journal = cast(Journal, SickJournal(is_writing_sick=False))
+        thread = JournalThread(journal, 1, lambda *_: None, on_failed)
+        assert "no zeros" in await failed
+        await thread.stop()
 
     asyncio.run(main())

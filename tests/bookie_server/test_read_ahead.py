@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -223,3 +224,24 @@ def test_nothing_is_received_ahead_of_what_is_no_head() -> None:
     assert ahead.receive_into(memoryview(bytearray(4))) == 4
     assert not ahead.has_bytes
     assert kernel.asked == [4]
+
+
+def test_what_is_here_ahead_of_its_time_is_no_more_than_the_pages_say() -> None:
+    # docs/performance.md: of each of ten thousand connections.
+    assert AHEAD_BYTES_MAX == 16 * 1024
+
+
+def test_two_threads_that_receive_at_once_do_not_write_over_each_other() -> None:
+    head = memoryview(bytearray(4))
+    ahead = ReadAhead(Kernel(b"headmine"))
+    assert ahead.receive_into(head, is_head=True) == 4
+
+    def receive_elsewhere() -> None:
+        # A client's loop runs beside others of its process, each on a thread of its own.
+        ReadAhead(Kernel(b"tailtheirs")).receive_into(memoryview(bytearray(4)), is_head=True)
+
+    other = threading.Thread(target=receive_elsewhere)
+    other.start()
+    other.join()
+    assert ahead.receive_into(head) == 4
+    assert bytes(head) == b"mine"
