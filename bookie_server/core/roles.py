@@ -44,7 +44,8 @@ class Roles:
         if not (self.client_names or self.bookie_names or self.admin_names):
             return _OF_ALL
         found = set()
-        if common_name in self.client_names or not self.client_names:
+        # Who talks in clear, or has no plain name, has none.
+        if common_name and (common_name in self.client_names or not self.client_names):
             found.add(Role.CLIENT)
         if common_name in self.bookie_names:
             found.add(Role.BOOKIE)

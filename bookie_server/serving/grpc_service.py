@@ -46,6 +46,8 @@ SERVER_OPTIONS = (
     # Probing would let a stream that nobody reads take in megabytes instead of 64 KiB.
     ("grpc.http2.bdp_probe", 0),
 )
+_PART_OF_SUBJECT = re.compile(rb"(?:[^\\,+]|\\.)+", re.DOTALL)
+_ESCAPED = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _CODES = {
     Reason.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.NO_ROOM: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -180,9 +182,19 @@ def _common_name(known: Mapping[str, Sequence[bytes]]) -> str:
     names, subjects = known.get("x509_common_name", ()), known.get("x509_subject", ())
     if not names or len(subjects) != 1:
         return ""
-    parts = re.split(rb"(?<!\\)[,+]", subjects[0])
-    of_names = [part for part in parts if part.startswith(b"CN=")]
-    return names[0].decode(errors="replace") if of_names == [b"CN=" + names[0]] else ""
+    of_names = [
+        _unescaped(part.removeprefix(b"CN="))
+        for part in _PART_OF_SUBJECT.findall(subjects[0])
+        if part.startswith(b"CN=")
+    ]
+    return names[0].decode(errors="replace") if of_names == [names[0]] else ""
+
+
+def _unescaped(value: bytes) -> bytes:
+    """What a value in a subject stands for. Source: RFC 2253, 2.4."""
+    return _ESCAPED.sub(
+        lambda found: bytes.fromhex(found[1].decode()) if found[1] else found[2], value
+    )
 
 
 async def _abort(context: Any, refused: RefusedError) -> None:

@@ -7,115 +7,44 @@ import logging
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from bookie_server.bookie import Bookie
-from bookie_server.client.connecting import connect_to
-from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
-from bookie_server.client.settings import AUTO, RPC_V2, RPC_V3, ConnectionSettings
 from bookie_server.core.roles import Roles
 from bookie_server.serving import acceptor
-from bookie_server.wire.messages import BookieInfo, ReadRequest, Status
+from bookie_server.wire.messages import ReadRequest, Status
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.statuses import RpcStatus
-from bookkeeper_metadata.endpoints import BOOKIE_RPC, GRPC, SOCKET
+from bookkeeper_metadata.endpoints import BOOKIE_RPC, SOCKET
 from bookkeeper_metadata.foundation.tls import contexts
 from bookkeeper_metadata.foundation.tls.settings import TlsFiles
-from tests.doubles.certificates import HOST, SOME_ROLES, Authority, serving_with, settings_of
+from tests.doubles.certificates import HOST, Authority
 from tests.doubles.records import encoded_section, write
-from tests.doubles.rpc_peers import RpcPeer
-from tests.doubles.serving import Ports, serving_all
-from tests.doubles.storage import running_bookie
+from tests.doubles.secured_bookie import (
+    IMPATIENT,
+    SETTINGS,
+    Secured,
+    audited,
+    each_carrier,
+    serving,
+)
 from tests.doubles.waits import until, until_read
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
 LEDGER = 7
-SETTINGS = ConnectionSettings(
-    read_timeout_ms=20_000, add_timeout_ms=20_000, reconnect_timeout_ms=20_000
-)
-IMPATIENT = ConnectionSettings(
-    read_timeout_ms=500, add_timeout_ms=500, reconnect_timeout_ms=100, tls_only=True
-)
-CARRIERS = {
-    "grpc": (GRPC, AUTO),
-    "sockets": (SOCKET, AUTO),
-    "rpc-v2": (BOOKIE_RPC, RPC_V2),
-    "rpc-v3": (BOOKIE_RPC, RPC_V3),
-}
-each_carrier = pytest.mark.parametrize("carrier", list(CARRIERS))
-
-
-@dataclass
-class Secured:
-    """A bookie behind TLS, and its clients."""
-
-    bookie: Bookie
-    ports: Ports
-    authority: Authority
-    clients: list[BookieClient] = field(default_factory=list)
-    peers: list[RpcPeer] = field(default_factory=list)
-
-    def client(
-        self, carrier: str, files: TlsFiles | None, settings: ConnectionSettings = SETTINGS
-    ) -> BookieClient:
-        """``None``: it talks in clear."""
-        protocol, bookie_protocol = CARRIERS[carrier]
-        named = settings_of(files) if files is not None else {}
-        client = connect_to(
-            "b:1",
-            self.ports.endpoint(protocol),
-            replace(settings, **named),
-            bookie_protocol=bookie_protocol,
-        )
-        self.clients.append(client)
-        return client
-
-    async def peer(self) -> RpcPeer:
-        """A connection of Apache's protocol that has said nothing."""
-        host, _, port = self.ports.rpc_address.rpartition(":")
-        peer = RpcPeer(*await asyncio.open_connection(host, int(port)))
-        self.peers.append(peer)
-        return peer
-
-
-@asynccontextmanager
-async def serving(
-    place: Path, *, is_only: bool = True, roles: Roles = SOME_ROLES
-) -> AsyncIterator[Secured]:
-    authority = Authority(place / "certificates")
-    tls = serving_with(authority.files("bookie"), is_only=is_only)
-    async with (
-        running_bookie(place) as bookie,
-        serving_all(bookie, BookieInfo("b:1"), place, tls, roles) as ports,
-    ):
-        secured = Secured(bookie, ports, authority)
-        try:
-            yield secured
-        finally:
-            for client in secured.clients:
-                await client.close()
-            for peer in secured.peers:
-                await peer.close()
-                with suppress(OSError):
-                    await peer.writer.wait_closed()
 
 
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
     async with serving(tmp_path) as secured:
         yield secured
-
-
-def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.getMessage() for each in caplog.records if each.name == "bookie_server.audit"]
 
 
 @each_carrier
@@ -154,20 +83,6 @@ async def test_a_name_without_a_role_is_refused_everything(
     assert LEDGER not in secured.bookie.storage.contents.ledgers
     assert audited(caplog)
     assert all("name='nobody'" in line for line in audited(caplog))
-
-
-@each_carrier
-@pytest.mark.parametrize(
-    "names", [["admin\0evil"], ["admin", "task"], ["task", "admin"], [""], ["x,CN=admin"], []]
-)
-async def test_who_is_not_plainly_one_of_those_named_is_nobody(
-    carrier: str, names: list[str], secured: Secured
-) -> None:
-    files = secured.authority.files_of_names("odd", [each or " " for each in names])
-    client = secured.client(carrier, files, IMPATIENT)
-    assert await write(client, encoded_section([b"secret"], 0)) is Status.UNREACHABLE
-    assert not (await client.list_page(LEDGER, 0)).held
-    assert LEDGER not in secured.bookie.storage.contents.ledgers
 
 
 @pytest.mark.parametrize(
@@ -277,9 +192,6 @@ async def test_what_was_said_in_clear_behind_start_tls_is_never_heard(
 async def test_while_a_cluster_is_changed_over_clear_text_is_taken(
     frame: bytes, tmp_path: Path
 ) -> None:
-    async with serving(tmp_path, is_only=False) as secured:
-        peer = await secured.peer()
-        assert await peer.ask(frame) is None, "in clear it is nobody's name, where names count"
     async with serving(tmp_path / "open", is_only=False, roles=Roles()) as secured:
         peer = await secured.peer()
         assert await peer.ask(frame)
