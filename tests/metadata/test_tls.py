@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import ssl
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -163,6 +164,34 @@ def test_files_are_looked_at_no_more_than_once_a_second(
     now_s += 1.0
     assert tls.generation == 1
     assert tls.pem().certificate != before.certificate, "what was loaded stays in force"
+
+
+def test_what_failed_for_a_passing_reason_is_tried_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The former certificate stayed in force until it expired."""
+    monkeypatch.setattr(contexts, "_LOOK_AGAIN_S", 0.0)
+    tls = Tls(authority.files("task"))
+    before = tls.pem()
+    authority.files("task")
+    # Below every descriptor that is open: there is none for a file.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert [tls.pem() for _ in range(3)] == [before] * 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert tls.pem().certificate != before.certificate
+    told = [each for each in caplog.messages if "are not used" in each]
+    assert len(told) == 1, "it is said once"
+
+
+def test_a_right_that_is_given_later_is_noticed(authority: Authority) -> None:
+    files = authority.files("task")
+    os.chmod(files.key_path, 0o400)
+    before = contexts._stamp_of(files)
+    os.chmod(files.key_path, 0o600)
+    assert contexts._stamp_of(files) != before
 
 
 def test_a_key_that_changes_alone_is_noticed(authority: Authority) -> None:

@@ -77,6 +77,9 @@ class Tls:
         self._lock = threading.Lock()
         _known.add(self)
         self._stamp = _stamp_of(files)
+        """Of what is in force."""
+        self._told: object = None
+        """What was said last of files that are not."""
         self._loaded = _load(files)
         self._look_at_s = time.monotonic() + _LOOK_AGAIN_S
         self.generation = 0
@@ -121,13 +124,15 @@ class Tls:
         stamp = _stamp_of(self.files)
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             self._loaded = _load(self.files)
         except TlsFilesError as error:
-            # Looked at again when they change again, as when the key follows its certificate.
-            _LOGGER.warning("changed files of TLS are not used. error=%s", error)
+            # Tried again with each look: it may be for want of descriptors, or of a right that somebody is about to give.
+            if self._told != (told := (stamp, str(error))):
+                self._told = told
+                _LOGGER.warning("changed files of TLS are not used. error=%s", error)
         else:
+            self._stamp, self._told = stamp, None
             self.generation += 1
             _LOGGER.info("changed files of TLS are used from now on. files=%s", self.files)
 
@@ -142,16 +147,16 @@ def _one_of(files: TlsFiles) -> Tls:
     return Tls(files)
 
 
-def _stamp_of(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
+def _stamp_of(files: TlsFiles) -> tuple[tuple[int, ...] | None, ...]:
     return tuple(map(_stamp, (files.trust_path, files.certificate_path, files.key_path)))
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _stamp(path: str) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _load(files: TlsFiles) -> _Loaded:
