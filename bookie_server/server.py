@@ -22,6 +22,10 @@ from itertools import chain
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+# Read once, when grpc is imported. It would write of each handshake that fails, to standard error and by itself: without end where
+# strangers connect, and waiting for whoever reads that.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 from bookie_server.bookie import Bookie
 from bookie_server.ending import end_failed, end_in_time, end_process, stop_on_signals
 from bookie_server.identity import claim_identity

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,23 @@ def test_a_lost_bookie_is_made_up_for(secured: LocalCluster, authority: Authorit
             assert secured.auto_recovery is not None
             secured.auto_recovery.stop()
             lost.start()
+
+
+def test_strangers_fill_no_log_by_way_of_grpc(secured: LocalCluster, authority: Authority) -> None:
+    """It wrote a line of its own for each that came to no terms, past all limits, and waited for whoever reads them."""
+    bookie = secured.bookies[0]
+    with client_of(secured, authority.files("operator")) as bk:
+        (address,) = (each.address for each in bk.bookies() if each.bookie_id == bookie.bookie_id)
+    # That of gRPC is the one the bookie is called after.
+    host, _, port = bookie.bookie_id.rpartition(":")
+    assert address
+    before = bookie.log_path.stat().st_size
+    for _ in range(100):
+        with socket.create_connection((host, int(port)), timeout=seconds(20)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            with suppress(ConnectionError):
+                stranger.recv(1_000)
+    assert bookie.log_path.stat().st_size - before < 5_000
 
 
 def test_logs_name_no_secrets_and_whom_they_refuse(
