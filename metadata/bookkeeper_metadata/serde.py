@@ -70,7 +70,11 @@ def parse_metadata(value: bytes, path: str) -> LedgerMetadata:
         if not message.IsInitialized():
             raise MetadataCorruptError(path, "required fields are missing")
         return _to_model(message)
-    except (DecodeError, text_format.ParseError, ValueError) as cause:
+    except text_format.ParseError as cause:
+        # Its own words show what stands there, a password among that.
+        place = f"line {cause.GetLine()}, column {cause.GetColumn()}"
+        raise MetadataCorruptError(path, f"no text of metadata from {place} on") from None
+    except (DecodeError, ValueError) as cause:
         raise MetadataCorruptError(path, str(cause)) from cause
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +15,9 @@ import pytest
 from bookie_server.settings import BookieSettings
 from spark_bookkeeper.cli.processes import companion
 from spark_bookkeeper.cli.processes.autorecovery import autorecovery
-from spark_bookkeeper.cli.processes.companion import Companion, auto_recovery_beside
+from spark_bookkeeper.cli.processes.companion import Command, Companion, auto_recovery_beside
 from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.replication.settings import auto_recovery_settings_table
 from tests.integration.processes import eventually
 from tests.patience import seconds
 
@@ -40,7 +41,7 @@ def lives(place: Path) -> list[str]:
 
 def test_nothing_runs_before_it_is_told_to_begin(place: Path) -> None:
     """It would take its own bookie, which is not registered yet, for lost."""
-    with Companion([sys.executable, "-c", OF_LIFE]) as beside:
+    with Companion(Command([sys.executable, "-c", OF_LIFE], {})) as beside:
         threads_before = beside._thread
         nothing = lives(place)
         beside.begin()
@@ -52,7 +53,7 @@ def test_nothing_runs_before_it_is_told_to_begin(place: Path) -> None:
 
 
 def test_one_that_is_closed_begins_no_more(place: Path) -> None:
-    beside = Companion([sys.executable, "-c", OF_LIFE])
+    beside = Companion(Command([sys.executable, "-c", OF_LIFE], {}))
     beside.close()
     beside.close()
 
@@ -65,7 +66,7 @@ def test_one_that_is_closed_begins_no_more(place: Path) -> None:
 def test_one_that_ends_is_started_again_with_its_exit_code_said(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Companion([sys.executable, "-c", OF_DEATH]) as beside:
+    with Companion(Command([sys.executable, "-c", OF_DEATH], {})) as beside:
         beside.begin()
         assert eventually(lambda: len(lives(place)) > 1, 20)
 
@@ -76,7 +77,7 @@ def test_one_that_cannot_be_started_is_tried_again(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when the bookie is out of descriptors: it serves on."""
-    with Companion([str(place / "missing")]) as beside:
+    with Companion(Command([str(place / "missing")], {})) as beside:
         beside.begin()
         assert eventually(lambda: caplog.text.count("cannot be started yet. detail=") > 1, 20)
 
@@ -88,7 +89,7 @@ TLS: dict[str, Any] = {
 }
 
 
-def beside(file: Path, lines: str, more: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
+def beside(file: Path, lines: str, more: Mapping[str, Any] = MappingProxyType({})) -> Sequence[str]:
     """The command line of auto-recovery beside a bookie, whose own settings these are."""
     file.write_text(lines)
     command = auto_recovery_beside(
@@ -102,7 +103,7 @@ def beside(file: Path, lines: str, more: Mapping[str, Any] = MappingProxyType({}
         )
     )
     assert command is not None
-    return command
+    return command.line
 
 
 def test_its_own_settings_may_say_what_the_bookies_do(
@@ -120,7 +121,7 @@ def test_its_own_settings_may_say_what_the_bookies_do(
 def test_it_has_the_bookies_files_of_tls_unless_it_has_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def command(lines: str) -> list[str]:
+    def command(lines: str) -> Sequence[str]:
         return beside(tmp_path / "own.toml", lines, TLS)
 
     own = command("")
@@ -139,7 +140,7 @@ def test_it_has_the_bookies_files_of_tls_unless_it_has_its_own(
     assert combined[combined.index("--tls-trust-path") + 1] == "/t.pem"
     assert "--tls-key-path" not in combined
     for settings in (own, other):
-        context = autorecovery.make_context("autorecovery", settings[4:])
+        context = autorecovery.make_context("autorecovery", list(settings[4:]))
         assert context.params["tls_only"] is False
 
 
@@ -158,8 +159,22 @@ def test_it_gets_into_zookeeper_as_the_bookie_does_unless_it_is_another_user(
     command = auto_recovery_beside(settings)
 
     assert command is not None
-    assert command[command.index("--zookeeper-trust-path") + 1] == "/tls/trust.pem"
-    assert not {"--zookeeper-auth-path", "--zookeeper-acl"} & set(command)
+    assert command.line[command.line.index("--zookeeper-trust-path") + 1] == "/tls/trust.pem"
+    assert not {"--zookeeper-auth-path", "--zookeeper-acl"} & set(command.line)
+    assert not command.environment
+
+
+def test_others_hashes_stand_in_no_list_of_processes(tmp_path: Path) -> None:
+    """Whoever may read them guesses passwords, off line and as fast as they can."""
+    acl = "digest:other:N7XuGdMcBIsEYEzxPU4ojw0sV8A=:cdrwa"
+    settings = BookieSettings(bookie_id="b1", autorecovery=True, zookeeper_acl=acl)
+
+    command = auto_recovery_beside(settings)
+
+    assert command is not None
+    assert acl not in " ".join(command.line)
+    table = auto_recovery_settings_table()
+    assert table.given(config_path=None, environment=command.environment) == {"zookeeper_acl": acl}
 
 
 @pytest.mark.parametrize(

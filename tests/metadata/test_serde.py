@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import traceback
 from dataclasses import replace
 
 import pytest
@@ -125,13 +126,20 @@ def test_version_two_is_the_same_message_as_text() -> None:
         (APACHE_V3.replace(b"192.0.2.1", b"192.0.2.2"), "a bookie stands twice"),
         (APACHE_V3.replace(b"192.0.2.1", b"192.0.2\xff1"), "UTF-8|utf-8"),
         (APACHE_V3.replace(b"\x08\x02\x10\x03", b"\x08\x04\x10\x03"), "quorums must satisfy"),
-        (V2.replace(b"quorumSize", b"quoromSize", 1), "quoromSize"),
+        (V2.replace(b"quorumSize", b"quoromSize", 1), "line 1, column 1"),
     ],
 )
 @pytest.mark.conformance("M1")
 def test_what_is_no_metadata_is_refused_with_the_reason(value: bytes, reason: str) -> None:
     with pytest.raises(MetadataCorruptError, match=reason):
         parse_metadata(value, "/l")
+
+
+def test_a_text_that_is_damaged_is_told_without_its_password() -> None:
+    text = V2 + b'password: "secret'
+    with pytest.raises(MetadataCorruptError) as refused:
+        parse_metadata(text, "/l")
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_an_open_ledgers_end_is_ignored_as_apache_does() -> None:

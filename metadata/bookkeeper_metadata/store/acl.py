@@ -20,6 +20,8 @@ WORLD = ("world", "anyone")
 _BETWEEN = re.compile(r",(?=\s*[a-z0-9]+:)")
 """Names in certificates hold commas, too: one that begins another grant has a scheme behind it."""
 _GRANT = re.compile(r"(?P<scheme>[a-z0-9]+):(?P<id>.+):(?P<letters>[cdrwa]+)")
+_SCHEMES = ("digest", "ip", "sasl", "world", "x509")
+"""ZooKeeper's own, but for ``auth``, which is whoever asks."""
 _DIGEST = re.compile(r"[^:]+:[A-Za-z0-9+/]{27}=")
 _MASKED = ":x"
 """What ZooKeeper shows of a digest to whoever may not administer the node."""
@@ -74,11 +76,12 @@ def parse_acl(text: str) -> Acl:
         ValueError: it is something else; it is not shown, for a password may have been taken for a digest.
     """
     found: dict[Identity, int] = {}
-    for part in _BETWEEN.split(text) if text.strip() else ():
-        match = _GRANT.fullmatch(part.strip())
+    for number, part in enumerate(_BETWEEN.split(text) if text.strip() else (), 1):
+        match = _grant_in(part)
         if match is None:
             raise ValueError(
-                f"must be grants such as digest:user:hash:cdrwa or world:anyone:r, comma-separated; {shown_acl(part)!r} is none"
+                "must be grants such as digest:user:hash:cdrwa or world:anyone:r, comma-separated, of the schemes "
+                f"{', '.join(_SCHEMES)}; number {number} is none"
             )
         identity = match["scheme"], match["id"]
         if identity[0] == "world" and identity != WORLD:
@@ -86,7 +89,7 @@ def parse_acl(text: str) -> Acl:
         if identity[0] == "digest" and not _DIGEST.fullmatch(identity[1]):
             raise ValueError(
                 "names a digest's user and hash, digest:user:hash:cdrwa, where the hash is the SHA-1 of user:password "
-                f"in base64; {shown_acl(part)!r} does not"
+                f"in base64; number {number} does not"
             )
         found[identity] = found.get(identity, 0) | _bits(match["letters"])
     return _as_acl(found)
@@ -98,8 +101,23 @@ def has_administrator(acl: Acl) -> bool:
 
 
 def shown_acl(text: str) -> str:
-    """Such a text without what stands where hashes should."""
-    return re.sub(r"(digest:[^:,]*):[^,]*?(:[cdrwa]+)?(?=\s*(?:,|$))", r"\1:...\2", text.strip())
+    """Such a text without what may be a password: hashes, and whatever is no grant."""
+    return ",".join(map(_shown, _BETWEEN.split(text)))
+
+
+def _shown(part: str) -> str:
+    match = _grant_in(part)
+    if match is None:
+        return "..."
+    if match["scheme"] != "digest":
+        return match[0]
+    user = match["id"].partition(":")[0] + ":" if _DIGEST.fullmatch(match["id"]) else ""
+    return f"digest:{user}...:{match['letters']}"
+
+
+def _grant_in(part: str) -> re.Match[str] | None:
+    match = _GRANT.fullmatch(part.strip())
+    return match if match is not None and match["scheme"] in _SCHEMES else None
 
 
 def digest_id(credential: str) -> str:

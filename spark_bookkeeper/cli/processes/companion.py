@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bookie_server.settings import AUTORECOVERY_PREFIX, BookieSettings
@@ -28,13 +29,24 @@ from spark_bookkeeper.replication.settings import auto_recovery_settings_table
 _LOGGER = logging.getLogger(__name__)
 _CERTIFICATE = {"tls_certificate_path", "tls_key_path"}
 _LOG_SETTINGS = ("log_format", "log_level")
+_ACL, _ACL_VARIABLE = "zookeeper_acl", "BOOKKEEPER_ZOOKEEPER_ACL"
 _PAUSE_S_MIN = 1.0
 _PAUSE_S_MAX = 60.0
 _STOP_TIMEOUT_S = 10.0
 
 
-def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
-    """The command line that runs it beside this bookie; ``None`` where the settings do not want it.
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a process is started."""
+
+    line: Sequence[str]
+    """Which every user of the machine may read."""
+    environment: Mapping[str, str]
+    """Variables that it has besides."""
+
+
+def auto_recovery_beside(settings: BookieSettings) -> Command | None:
+    """What runs it beside this bookie; ``None`` where the settings do not want it.
 
     Its own settings come from their file, and before that from their variables. What the bookie's say as well - cluster,
     bookie and how to log - is the bookie's: where its own say otherwise they are refused, or for the log it is told.
@@ -64,17 +76,19 @@ def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
         load_auto_recovery_settings(config, {**flags, **shared})
     except OSError as cause:
         raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
-    command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
-    command += ["--while-stdin-is-open", *(("--config", config) if config else ())]
+    # From others' hashes their passwords can be guessed.
+    acl = flags.pop(_ACL, "")
+    line = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
+    line += ["--while-stdin-is-open", *(("--config", config) if config else ())]
     for name, value in {**flags, **shared}.items():
         if value == "":
             continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):
-            command.append(f"--{flag}" if value else f"--no-{flag}")
+            line.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            command += [f"--{flag}", value]
-    return command
+            line += [f"--{flag}", value]
+    return Command(line, {_ACL_VARIABLE: acl} if acl else {})
 
 
 def _given(config: str | None) -> Mapping[str, Any]:
@@ -119,7 +133,7 @@ def _is_same(name: str, theirs: str, ours: str) -> bool:
 class Companion(Closing):
     """A process that is kept running from ``begin`` until this is closed."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Command) -> None:
         self._command = command
         self._reading, self._writing = os.pipe()
         self._stopping = threading.Event()
@@ -150,9 +164,9 @@ class Companion(Closing):
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self._command,
+            self._command.line,
             stdin=self._reading,
-            env=package_environment(),
+            env={**package_environment(), **self._command.environment},
             # What is typed to the bookie's terminal is for the bookie, which ends this one when it is time.
             start_new_session=True,
         )
