@@ -46,9 +46,18 @@ class Places:
         self._borrowed = 0
         self._borrowed_max = most - own
 
+    @property
+    def has_one(self) -> bool:
+        """Whether the next one need not be waited for."""
+        return not self._own.locked() or self._may_borrow
+
+    @property
+    def _may_borrow(self) -> bool:
+        return self._shared.left > 0 and self._borrowed < self._borrowed_max
+
     async def take(self) -> Callable[[], None]:
         """Wait for a place; call what is returned, once, to give it back."""
-        if self._own.locked() and self._shared.left and self._borrowed < self._borrowed_max:
+        if self._own.locked() and self._may_borrow:
             self._shared.left -= 1
             self._borrowed += 1
             return self._give_back

@@ -15,7 +15,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from typing import Generic, TypeVar
 
 from bookie_server.bookie import Bookie
@@ -30,9 +30,9 @@ from bookie_server.wire.messages import Section, SectionReply, Status, run_id
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 REPLIES_MAX = 4_096
-"""Most sections answered in one message, which is encoded in one step."""
+"""Most answers in one message, which is encoded in one step."""
 ANSWERS_UNSENT_MAX = 1_000
-"""Answers to sections that a stream's client has not taken; then no more frames are read from it."""
+"""Answers that a stream's client has not taken; then no more frames are read from it."""
 SECTIONS_AT_ONCE = 16
 """Most sections of a frame that is taken in one step."""
 STEP_S = 0.01
@@ -116,6 +116,8 @@ class AddStream(Generic[F]):
         self._now_s = self._loop.time
         self._pause_at_s = 0.0
         self._replies: list[SectionReply] = []
+        self._answers = 0
+        """That these are, one for each section or for each entry."""
         self._unanswered = 0
         self._is_last = False
         """No more frames are taken."""
@@ -163,8 +165,7 @@ class AddStream(Generic[F]):
             while self._replies or self._unanswered or not self._is_last:
                 await self._wake.wait()
                 self._wake.clear()
-                while ready := self._replies[:REPLIES_MAX]:
-                    del self._replies[:REPLIES_MAX]
+                while ready := self._take_replies():
                     await self._carrier.send(self._carrier.encode(ready))
                 self._taken.set()
             # What was sent without this task may be on its way by half, and the carrier is about to be closed.
@@ -178,18 +179,30 @@ class AddStream(Generic[F]):
         """Send what has become answerable: from here where that is all to be done, else by the sending task."""
         self._is_look_due = False
         send = None if self._is_last else self._carrier.send_now
-        if send is None or len(self._replies) > REPLIES_MAX:
+        if send is None or self._answers > REPLIES_MAX:
             self._wake.set()
         elif self._replies and not self._is_over:
-            ready, self._replies = self._replies, []
+            ready = self._take_replies()
             try:
                 send(self._carrier.encode(ready))
             except Exception:
                 # Here it would be the bookie's failure. The task tries again, and its failure is the stream's.
                 _LOGGER.exception("answers. client=%s", self._in_progress.client)
                 self._replies = ready + self._replies
+                self._answers += _answers_in(ready)
                 self._wake.set()
             self._taken.set()
+
+    def _take_replies(self) -> list[SectionReply]:
+        """The first ones, as many as a message takes."""
+        if self._answers <= REPLIES_MAX:
+            ready, self._replies, self._answers = self._replies, [], 0
+            return ready
+        sums = accumulate(reply.answer_count for reply in self._replies)
+        count = max(1, sum(1 for _ in takewhile(lambda found: found <= REPLIES_MAX, sums)))
+        ready, self._replies = self._replies[:count], self._replies[count:]
+        self._answers -= _answers_in(ready)
+        return ready
 
     async def _take_all_frames(self, sender: asyncio.Task[None]) -> None:
         """Take frames; whoever is not answered any more need not wait for that until its time is over."""
@@ -213,7 +226,7 @@ class AddStream(Generic[F]):
 
     async def _take_frames(self) -> None:
         while True:
-            while len(self._replies) > ANSWERS_UNSENT_MAX and not self._is_over:
+            while self._answers > ANSWERS_UNSENT_MAX and not self._is_over:
                 self._taken.clear()
                 await self._taken.wait()
             if self._is_over:
@@ -253,7 +266,7 @@ class AddStream(Generic[F]):
 
     def _take_at_once(self, data: F) -> bool:
         """Admit a frame that needs nothing to be waited for; false: the task is to do it, or what is left of it."""
-        if self._is_draining() or self._is_over or len(self._replies) > ANSWERS_UNSENT_MAX:
+        if self._is_draining() or self._is_over or self._answers > ANSWERS_UNSENT_MAX:
             return False
         try:
             sections = list(islice(self._carrier.sections_of(data), SECTIONS_AT_ONCE + 1))
@@ -315,7 +328,8 @@ class AddStream(Generic[F]):
             return
         self._count(section, status, self._now_s() - frame.arrived_s)
         frame.let_go()
-        self._replies.append(section.reply(status))
+        self._replies.append(reply := section.reply(status))
+        self._answers += reply.answer_count
         if not self._is_look_due:
             self._is_look_due = True
             self._bookie.call_when_answered(self._look_for_replies)
@@ -333,6 +347,10 @@ class AddStream(Generic[F]):
             _LOGGER.debug(
                 "add answered. run=%s status=%s ms=%.1f", run, status.name, 1_000 * seconds
             )
+
+
+def _answers_in(replies: Sequence[SectionReply]) -> int:
+    return sum(reply.answer_count for reply in replies)
 
 
 def _memory_of(data: Sized, sections: Sequence[Section]) -> int:

@@ -43,7 +43,8 @@ class DiskUsage(NamedTuple):
 
 
 PLACES_OF_EACH, PLACES_SHARED = 16, 8_192
-"""Requests that wait as tasks, of about 4 KiB each: of every connection, and of all of them beside."""
+"""Requests that wait as tasks, of about 4 KiB each: of every connection, reads and others apart, and of all of them beside; and
+as many long polls."""
 
 
 class BookieService:
@@ -69,6 +70,7 @@ class BookieService:
         self._asking_disk: asyncio.Future[Any] | None = None
         self._slots_of_reads = Slots(READS_IN_FLIGHT_MAX)
         self._places = SharedPlaces(PLACES_OF_EACH, PLACES_SHARED)
+        self._places_of_polls = SharedPlaces(PLACES_OF_EACH, PLACES_SHARED)
         self._methods: Mapping[Method, Callable[[bytes, Room], Awaitable[bytes]]] = {
             Method.READ_LAC: self._read_lac,
             Method.WRITE_LAC: self._write_lac,
@@ -123,6 +125,10 @@ class BookieService:
     def places(self, most: int) -> Places:
         """What a connection may ask for before it is served, over all kinds of work that takes them."""
         return self._places.of_connection(most)
+
+    def places_of_polls(self, most: int) -> Places:
+        """What a connection may have of requests that wait for others' adds, until their answers are sent."""
+        return self._places_of_polls.of_connection(most)
 
     def slots_of_reads(self, client: str) -> asyncio.Semaphore:
         """How many reads of the client are executed at once, over all its streams."""

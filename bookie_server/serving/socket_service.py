@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -21,6 +22,7 @@ from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.server_tls import ServerTls
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_adds import AddConnection
+from bookie_server.wire import codec
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.envelope import (
     METHODS,
@@ -35,6 +37,7 @@ from bookie_server.wire.envelope import (
     encode_hello,
     parse_hello,
 )
+from bookie_server.wire.messages import ReadLacReply, Status
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
 
 HELLO_WITHIN_S = 10.0
@@ -42,7 +45,8 @@ HELLO_WITHIN_S = 10.0
 FAREWELL_WITHIN_S = 1.0
 """So long a client that is refused may take to hear why."""
 REQUESTS_IN_FLIGHT_MAX = 1_000
-"""Requests of one connection that are served at once, reads aside; the others wait in the kernel's buffers."""
+"""Requests of one connection that are served at once, and as many long polls; the others wait in the kernel's buffers."""
+_TOO_MANY_POLLS = codec.encode_read_lac_reply(ReadLacReply(Status.BUSY))
 _ASKED = frozenset({Kind.READ, Kind.GIVE_UP, *METHODS})
 _LOGGER = logging.getLogger(__name__)
 
@@ -123,13 +127,15 @@ class _Requests:
     def __init__(self, service: BookieService, connection: Connection) -> None:
         self._service = service
         self._connection = connection
+        # Its own: a fence waits for no reads that are not begun.
+        self._places = service.places(REQUESTS_IN_FLIGHT_MAX)
+        self._places_of_polls = service.places_of_polls(REQUESTS_IN_FLIGHT_MAX)
         self._reads = service.reads(
             connection.peer,
             self._send_of_read,
             parked_max=REQUESTS_IN_FLIGHT_MAX,
             is_gone=lambda: connection.has_ended,
         )
-        self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, asyncio.Task[None]] = {}
         """By the numbers of the requests, reads aside."""
@@ -173,18 +179,27 @@ class _Requests:
                 self._unanswered[number].cancel()
         elif number in self._unanswered:
             raise MalformedFrameError(f"request {number} twice")
+        elif head.kind is Kind.READ_LAC and codec.is_long_poll(data):
+            if self._places_of_polls.has_one:
+                self._begin(head, data, await self._places_of_polls.take())
+            else:
+                await self._send(REPLY_KINDS[head.kind], number, _TOO_MANY_POLLS)
         else:
-            await self._slots.acquire()
-            task = asyncio.create_task(self._answer(head, data), name="answer")
-            self._tasks.add(task)
-            self._unanswered[number] = task
-            task.add_done_callback(partial(self._on_done, number))
+            self._begin(head, data, await self._places.take())
 
-    def _on_done(self, number: int, task: asyncio.Task[None]) -> None:
+    def _begin(self, head: Head, data: bytes, give_back: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._answer(head, data), name="answer")
+        self._tasks.add(task)
+        self._unanswered[head.number] = task
+        task.add_done_callback(partial(self._on_done, head.number, give_back))
+
+    def _on_done(
+        self, number: int, give_back: Callable[[], None], task: asyncio.Task[None]
+    ) -> None:
         self._tasks.discard(task)
         if self._unanswered.get(number) is task:
             del self._unanswered[number]
-        self._slots.release()
+        give_back()
         has_failed(task)  # the connection has ended, and says so
 
     async def _answer(self, head: Head, data: bytes) -> None:

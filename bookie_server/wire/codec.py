@@ -185,6 +185,14 @@ def encode_read_lac_request(request: ReadLacRequest) -> bytes:
     return pb.ReadLacRequest(**fields).SerializeToString()
 
 
+def is_long_poll(data: bytes) -> bool:
+    """Whether a LAC read waits for news; of what is no LAC read ``False``."""
+    try:
+        return pb.ReadLacRequest.FromString(data).HasField("long_poll")
+    except DecodeError:
+        return False
+
+
 def parse_read_lac_request(data: bytes) -> ReadLacRequest:
     """Raises :class:`MalformedFrameError` and :class:`BadRequestError`."""
     message = _parse_request(pb.ReadLacRequest(), data)

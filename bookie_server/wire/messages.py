@@ -106,6 +106,11 @@ class SectionReply:
     is_recovery: bool
     status: Status
 
+    @property
+    def answer_count(self) -> int:
+        """How many answers it is to its client."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:

@@ -106,7 +106,9 @@ class Answering:
         timeout_ms = max(0, request.timeout_ms or 0)
         # Of a ledger that is unknown here news may be long in coming, and at another bookie at once.
         found = await self._news(ledger_id, previous_lac, 0, room)
-        is_waiting = found.status is Status.OK and lac_of(found) <= previous_lac and timeout_ms > 0
+        # Not by what the highest entry knows: one that was sent anew may know less than was known below it.
+        is_empty = not (found.records or found.last_entry or found.explicit_lac)
+        is_waiting = found.status is Status.OK and is_empty and timeout_ms > 0
         if is_waiting:
             found = await self._news(ledger_id, previous_lac, timeout_ms, room)
         if found.status is not Status.OK:
@@ -117,7 +119,10 @@ class Answering:
             return RpcStatus.EOK, messages.ReadReply(ledger_id, NO_ENTRY_ID, None, lac)
         now_ms = time.time_ns() // 1_000_000 if is_waiting else None
         body = entry_of((found.records,))
-        return RpcStatus.EOK, messages.ReadReply(ledger_id, previous_lac + 1, body, lac, now_ms)
+        known_lac = max(lac, previous_lac + 1)
+        return RpcStatus.EOK, messages.ReadReply(
+            ledger_id, previous_lac + 1, body, known_lac, now_ms
+        )
 
     async def _news(
         self, ledger_id: int, previous_lac: int, timeout_ms: int, room: Room

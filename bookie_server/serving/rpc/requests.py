@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from bookie_server.carrier.connection import Connection
 from bookie_server.memory.budget import Room
@@ -45,6 +47,7 @@ class RpcRequests:
         self._answering = Answering(service)
         self._outbox = Outbox(connection, service.room_for_reply)
         self._places = service.places(REQUESTS_IN_FLIGHT_MAX)
+        self._places_of_polls = service.places_of_polls(POLLS_MAX)
         self._slots = service.slots_of_reads(self._peer)
         self._measures = service.bookie.measures
         self._loop = asyncio.get_running_loop()
@@ -55,14 +58,13 @@ class RpcRequests:
         """Begin to answer a request; returns when the next one may come."""
         request = asked.request
         if isinstance(request, messages.ReadEntry) and request.is_long_poll:
-            if len(self._polls) < POLLS_MAX:
-                poll = self._begin(asked)
+            if self._places_of_polls.has_one:
+                poll = self._begin(asked, await self._places_of_polls.take())
                 self._polls.add(poll)
                 poll.add_done_callback(self._polls.discard)
                 return
             asked = replace(asked, refusal=RpcStatus.ETOOMANYREQUESTS)
-        give_back = await self._places.take()
-        self._begin(asked).add_done_callback(lambda _: give_back())
+        self._begin(asked, await self._places.take())
 
     async def finish(self) -> None:
         """Wait until what was asked is answered: whoever says no more may still wait for it, but for no news."""
@@ -74,14 +76,15 @@ class RpcRequests:
         """End what is left: nobody is there for its answer."""
         await end_tasks(self._tasks)
 
-    def _begin(self, asked: Asked) -> asyncio.Task[None]:
+    def _begin(self, asked: Asked, give_back: Callable[[], None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._answer(asked), name="answer")
         self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(partial(self._on_done, give_back))
         return task
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, give_back: Callable[[], None], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        give_back()
         has_failed(task)  # the connection has ended, and says so
 
     async def _answer(self, asked: Asked) -> None:

@@ -58,6 +58,10 @@ class RpcSectionReply(SectionReply):
     entry_ids: Sequence[int] = ()
     numbers: tuple[int, ...] = ()
 
+    @property
+    def answer_count(self) -> int:
+        return len(self.entry_ids)
+
 
 Asked = v2.Asked | v3.Numbered
 """A request that is no add, or one that is refused."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bookie_server.serving import service as service_module
+from bookie_server.serving.adds import ANSWERS_UNSENT_MAX, REPLIES_MAX, AddStream
+from bookie_server.serving.rpc.adds import RpcConnection
 from bookie_server.serving.rpc.requests import POLLS_MAX, REQUESTS_IN_FLIGHT_MAX
 from bookie_server.wire.limits import FRAME_SIZE_MAX
+from bookie_server.wire.messages import SectionReply
 from bookie_server.wire.rpc import messages, v3
 from bookie_server.wire.rpc.entry_list import parse_entry_list
 from bookie_server.wire.rpc.frames import RPC_FRAME_SIZE_MAX
 from bookie_server.wire.rpc.incoming import kept
+from bookie_server.wire.rpc.statuses import RpcStatus
 from tests.bookie_server.rpc.asking import (
     LEDGER,
     MIB,
@@ -139,6 +145,95 @@ async def test_many_connections_may_not_have_a_thousand_requests_waiting_each(
         # Who has its own few is served.
         assert (await read(writer, 0)).body is not None
     assert not tasks_of_connections()
+
+
+async def test_many_connections_may_not_have_a_thousand_polls_with_news_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They waited for room, each of four kilobytes that nobody counted."""
+    monkeypatch.setattr(service_module, "PLACES_SHARED", 500)
+    async with serving_rpc(tmp_path, reads_in_progress_bytes_max=8 * MIB) as served:
+        writer = await served.connect()
+        assert (await writer.ask(add(0, bytes(MIB), 3))) is not None
+        confirming = bytes(records([b"x"], 1, ledger_id=LEDGER, lac=0))[4:]
+        request = messages.AddEntry(LEDGER, 1, PASSWORD_KEY, confirming)
+        assert (await writer.ask(frame_of(request, 3))) is not None
+        poll = messages.ReadEntry(LEDGER, -1, None, -1, 30_000, messages.READ_FLAG_PIGGYBACK)
+        for _ in range(10):
+            peer = await served.connect()
+            peer.writer.write(frame_of(poll, 3) * 2_000)
+        most = 500 + 10 * service_module.PLACES_OF_EACH
+        await until(lambda: len(tasks_of_connections()) >= most)
+        await asyncio.sleep(0.1)
+        # As many may wait to be told that there are too many.
+        assert len(tasks_of_connections()) < 2 * most + 50
+        # Who has its own few is served: a poll, and a read.
+        reply = await writer.ask(frame_of(poll, 3))
+        assert reply is not None
+        assert v3.parse_answer(reply[4:]).status is RpcStatus.EOK
+        assert (await read(writer, 0)).body is not None
+    assert not tasks_of_connections()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_answers_that_nobody_takes_are_few_and_are_encoded_in_short_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Three connections with refused adds had ninety megabytes kept, and the event loop stood still for seconds."""
+    encoded: list[int] = []
+    encode = RpcConnection.encode
+
+    def note(self: RpcConnection, replies: Sequence[SectionReply]) -> bytes:
+        encoded.append(sum(reply.answer_count for reply in replies))
+        return encode(self, replies)
+
+    monkeypatch.setattr(RpcConnection, "encode", note)
+    async with serving_rpc(tmp_path) as served:
+        peer = await served.connect()
+        assert (await peer.ask(add(0, b"x", 3))) is not None
+        fence = messages.ReadEntry(LEDGER, 0, PASSWORD_KEY, flag=messages.READ_FLAG_FENCE)
+        assert (await peer.ask(frame_of(fence, 3))) is not None
+        # With gaps: so their ids are a list.
+        batch = b"".join(add(2 * each + 2, b"", version) for each in range(1_000))
+        batches = 200
+        loop = asyncio.get_running_loop()
+        streams = [each for each in gc.get_objects() if isinstance(each, AddStream)]
+        (stream,) = [each for each in streams if each._loop is loop]
+        sending = asyncio.create_task(peer.send(*[batch] * batches))
+        await until(lambda: stream._answers > ANSWERS_UNSENT_MAX)
+        await asyncio.sleep(0.1)
+        assert stream._answers <= REPLIES_MAX
+        left, rest = batches * 1_000, b""
+        while left:
+            rest += await peer.reader.read(1 << 20)
+            at = 0
+            while len(rest) >= at + 4 and len(rest) >= (end := at + 4 + int.from_bytes(rest[at : at + 4])):  # fmt: skip
+                at, left = end, left - 1
+            rest = rest[at:]
+        await sending
+        assert sum(encoded) == batches * 1_000 + 1
+        assert max(encoded) <= REPLIES_MAX
+
+
+async def test_a_poll_is_answered_where_the_last_entry_knows_less_than_one_below_it(
+    served: ServedRpc, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where it was sent anew as it was packaged, and the one below it by a recovery."""
+    peer = await served.connect()
+    for entry_id, lac, flag in ((10, 7, None), (9, 10, messages.ADD_FLAG_RECOVERY)):
+        body = bytes(records([b"z"], entry_id, ledger_id=LEDGER, lac=lac))[4:]
+        request = messages.AddEntry(LEDGER, entry_id, PASSWORD_KEY, body, flag=flag)
+        assert (await peer.ask(frame_of(request, 3))) is not None
+    for timeout_ms in (0, 100):
+        poll = messages.ReadEntry(LEDGER, -1, None, 8, timeout_ms, messages.READ_FLAG_PIGGYBACK)
+        frame = await peer.ask(frame_of(poll, 3))
+        assert frame is not None
+        answer = v3.parse_answer(frame[4:])
+        assert answer.status is RpcStatus.EOK
+        assert isinstance(answer.reply, messages.ReadReply)
+        assert answer.reply.entry_id == 9
+        assert (answer.reply.max_lac or 0) >= 9
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 @both_versions
