@@ -179,7 +179,6 @@ class WriteCall(MessageStream):
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
         self._unsent_bytes = 0
         self._sender = asyncio.create_task(self._send(), name="bookie-write-sender")
-        self._is_closed = False
 
     @property
     def unsent_bytes(self) -> int:
@@ -200,9 +199,9 @@ class WriteCall(MessageStream):
             is_for_room = isinstance(error, grpc.aio.AioRpcError) and error.code() is full
             raise StreamEndedError(str(error), is_for_room=is_for_room) from error
         except asyncio.CancelledError:
-            # gRPC says so of a call that ``close`` has cancelled, too.
+            # gRPC says so of a call that was cancelled, by ``close`` or with its channel, too.
             task = asyncio.current_task()
-            if self._is_closed and task is not None and not task.cancelling():
+            if task is not None and not task.cancelling():
                 raise StreamEndedError("closed") from None
             raise
         if data is grpc.aio.EOF:
@@ -210,7 +209,6 @@ class WriteCall(MessageStream):
         return bytes(data)
 
     def close(self) -> None:
-        self._is_closed = True
         self._sender.cancel()
         self._call.cancel()
 

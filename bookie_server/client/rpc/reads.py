@@ -124,8 +124,13 @@ class RpcReads:
             answers = await asyncio.gather(*(self._read_one(request, each) for each in ids))
             for each, answer in zip(ids, answers, strict=True):
                 found.take(each, answer)
+            if all(answer is None for answer in answers):
+                # It has had its time; each further window would cost as much once more.
+                found.give_up(entry_id)
+                break
             window = min(READS_AT_ONCE, found.room)
-        found.leave(entry_id)
+        else:
+            found.leave(entry_id)
         is_denied = request.is_fencing and found.denies
         if is_denied and not await self._is_forced_since(connection, request.ledger_id):
             found.doubt()
@@ -179,10 +184,14 @@ class _Found:
         self.missing.append(IdRange(first, entry_id, status))
         self._missed = status
 
-    def leave(self, entry_id: int) -> None:
+    def leave(self, entry_id: int, status: Status = Status.NOT_REACHED) -> None:
         """Ids from here on were not asked for."""
         if entry_id <= self._request.last_entry:
-            self.missing.append(IdRange(entry_id, self._request.last_entry, Status.NOT_REACHED))
+            self.missing.append(IdRange(entry_id, self._request.last_entry, status))
+
+    def give_up(self, entry_id: int) -> None:
+        """Ids from here on were not asked for, since the bookie does not answer."""
+        self.leave(entry_id, Status.UNREACHABLE)
 
     def doubt(self) -> None:
         """The bookie cannot vouch for what it denied."""

@@ -100,3 +100,30 @@ async def test_a_read_that_does_not_fence_needs_no_force() -> None:
         lac = await client.read_lac(ReadLacRequest(7))
         assert lac.status is Status.NO_ENTRY
         assert asked == ["ReadLac", "ReadEntry"], "READ_LAC's word is asked again"
+
+
+@pytest.mark.parametrize("is_fencing", [True, False])
+async def test_a_bookie_that_is_silent_costs_a_read_its_time_once_or_twice(
+    is_fencing: bool,
+) -> None:
+    """A thousand entries cost nine times as much, one window of them after the other."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while said := await reader.read(1 << 16):
+            heard.append(said)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = ConnectionSettings(read_timeout_ms=200)
+        client = rpc_over_tcp("b:1", f"127.0.0.1:{port}", settings)
+        asked = ReadRequest(
+            ledger_id=7, first_entry=0, last_entry=999, is_fencing=is_fencing, master_key=KEY
+        )
+        reply = await client.read(asked)
+        await client.close()
+    assert [(span.first_entry, span.last_entry) for span in reply.missing] == [(0, 0), (1, 999)]
+    assert {span.status for span in reply.missing} == {Status.UNREACHABLE}
+    # An entry, a batch at most, and nothing of the others.
+    assert len(b"".join(heard)) < 300
