@@ -56,7 +56,7 @@ PINNED = (
     1126612088,
     3320563643,
 )
-PINNED_OVER_SOCKETS = (957863586,)
+PINNED_OVER_SOCKETS = (957863586, 872087953)
 PINNED_OVER_RPC = (848294219,)
 """Seeds that once found something, in the product or in the simulation."""
 

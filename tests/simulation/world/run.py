@@ -125,7 +125,7 @@ class Run:
             heals=bool(self.healing.healers),
             carrier=self.carrier,
         )
-        self.load = Workload(self.world, self.swarm)
+        self.load = Workload(self.world, self.swarm, is_gentle=self.space.is_gentle)
         self.nemesis = Nemesis(self.world, self.swarm)
         self.filler = Filler(self.world, self.space)
         self.healers = Healers(self.world, self.healing)

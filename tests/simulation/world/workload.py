@@ -52,10 +52,17 @@ def draw_settings(random: Random) -> ClientSettings:
     )
 
 
+def patient(settings: ClientSettings) -> ClientSettings:
+    """For a world in which nothing but disks is to go wrong: over a connection a frame comes in many parts, each late by itself."""
+    timeout_ms = max(settings.connection.add_timeout_ms, 1_500)
+    connection = replace(settings.connection, add_timeout_ms=timeout_ms, read_timeout_ms=timeout_ms)
+    return replace(settings, connection=connection)
+
+
 class Workload:
     """Starts actors and knows the ledgers they made."""
 
-    def __init__(self, world: World, swarm: Swarm) -> None:
+    def __init__(self, world: World, swarm: Swarm, *, is_gentle: bool = False) -> None:
         self.world = world
         self.ledgers: list[int] = []
         self.deleted: set[int] = set()
@@ -63,7 +70,8 @@ class Workload:
         self._swarm = swarm
         self._random = world.random("workload")
         self._moments = world.random("moments")
-        self._settings = draw_settings(world.random("settings"))
+        settings = draw_settings(world.random("settings"))
+        self._settings = patient(settings) if is_gentle else settings
         self._clients = 0
         self._actors: list[asyncio.Task[None]] = []
         self.is_over = False
