@@ -121,6 +121,10 @@ class GrpcBookieClient(CallingBookieClient):
         except grpc.RpcError as error:
             self._note(error)
             return None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return None
         return bytes(reply)
 
     def _note(self, error: Any) -> None:
@@ -133,6 +137,12 @@ class GrpcBookieClient(CallingBookieClient):
                 self.bookie_id,
                 error.details(),
             )
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is; gRPC says so, too, of a call that was cancelled by ``close``, or with its channel."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class _Channels:
@@ -199,11 +209,9 @@ class WriteCall(MessageStream):
             is_for_room = isinstance(error, grpc.aio.AioRpcError) and error.code() is full
             raise StreamEndedError(str(error), is_for_room=is_for_room) from error
         except asyncio.CancelledError:
-            # gRPC says so of a call that was cancelled, by ``close`` or with its channel, too.
-            task = asyncio.current_task()
-            if task is not None and not task.cancelling():
-                raise StreamEndedError("closed") from None
-            raise
+            if _is_cancelled():
+                raise
+            raise StreamEndedError("closed") from None
         if data is grpc.aio.EOF:
             raise StreamEndedError("the bookie ended the stream")
         return bytes(data)

@@ -6,6 +6,7 @@ import logging
 import re
 import ssl
 import threading
+from base64 import b64decode
 from dataclasses import dataclass
 
 import grpc
@@ -18,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 _RENEWAL_PAUSE_S = 0.2
 """So long gRPC begins no handshake when there is another certificate."""
 _FIRST_CERTIFICATE = re.compile(
-    rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
+    rb"^-----BEGIN (?:X509 )?CERTIFICATE-----\s*$(.+?)^-----END", re.DOTALL | re.MULTILINE
 )
 _KEYS_OF_GRPC = (
     bytes.fromhex("300d06092a864886f70d0101010500"),  # RSA
@@ -26,7 +27,9 @@ _KEYS_OF_GRPC = (
     bytes.fromhex("301006072a8648ce3d020106052b81040022"),  # P-384
 )
 """What stands in a certificate in front of a public key of these kinds. Source: RFC 3279, RFC 5480."""
-_WRONG_KEY = "gRPC takes certificates of RSA, P-256 and P-384 keys only, and this one has another"
+_WRONG_KEY = (
+    "gRPC takes certificates of RSA, P-256 and P-384 keys only, and finds none of these here"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class _GrpcCertificates:
     def renewal(self) -> grpc.ServerCertificateConfiguration | None:
         """Another one; ``None``: as before. gRPC asks under a lock of its own, one thread at a time."""
         pem = self._tls.pem()
-        if pem is self._known:
+        if pem == self._known:
             return None
         self._known = pem
         if not is_for_grpc(pem):
@@ -92,7 +95,10 @@ def is_for_grpc(pem: PemFiles) -> bool:
     found = _FIRST_CERTIFICATE.search(pem.certificate or b"")
     if found is None:
         return False
-    shown = ssl.PEM_cert_to_DER_cert(found[0].decode("ascii", "replace"))
+    try:
+        shown = b64decode(found[1])
+    except ValueError:
+        return False
     return any(kind in shown for kind in _KEYS_OF_GRPC)
 
 

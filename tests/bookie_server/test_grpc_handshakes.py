@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -24,7 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from bookie_server.client.connecting import connect_to
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.serving.server_tls import is_for_grpc, server_tls
+from bookie_server.serving.server_tls import _RENEWAL_PAUSE_S, is_for_grpc, server_tls
 from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.endpoints import GRPC, Endpoint
 from bookkeeper_metadata.foundation.tls import contexts
@@ -103,9 +105,14 @@ def test_it_is_told_of_certificates_that_are_others_and_of_no_handshake(
     serving_with(authority.files("bookie")).grpc_credentials()
     (renewal,) = asked
     assert [renewal() for _ in range(3)] == [None] * 3
-    authority.files("bookie")
+    os.chmod(authority.files("bookie").key_path, 0o600)
+    began_s = time.monotonic()
     assert isinstance(renewal(), grpc.ServerCertificateConfiguration)
+    # Handshakes that have begun are through with the former by then.
+    assert time.monotonic() - began_s >= _RENEWAL_PAUSE_S
     assert [renewal() for _ in range(3)] == [None] * 3
+    (tmp_path / "bookie.key").touch()
+    assert renewal() is None, "it is the same"
 
 
 def test_it_goes_on_with_the_former_where_it_does_not_take_a_key(
@@ -137,7 +144,22 @@ def test_a_bookie_starts_with_keys_that_all_its_clients_can_use(kind: str, tmp_p
     assert "P-256" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda pem: pem.replace(b"-----BEGIN CERTIFICATE", b"-----BEGIN X509 CERTIFICATE"),
+        lambda pem: b"# behind -----BEGIN CERTIFICATE----- comes what counts\n" + pem,
+        lambda pem: pem.replace(b"\n", b"\r\n"),
+        lambda pem: "Grüße\n".encode("latin-1") + pem,
+    ],
+)
+def test_however_it_is_written_a_certificate_is_found(written: Callable[[bytes], bytes]) -> None:
+    assert is_for_grpc(PemFiles(b"", written(certificate_of("P-256")), None))
+
+
 def test_what_holds_no_certificate_is_none_for_it() -> None:
+    garbled = b"-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\n"
+    assert not is_for_grpc(PemFiles(b"", garbled, None))
     assert not is_for_grpc(PemFiles(b"", b"nothing", None))
     assert not is_for_grpc(PemFiles(b"", None, None))
 

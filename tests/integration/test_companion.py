@@ -164,6 +164,19 @@ def test_it_gets_into_zookeeper_as_the_bookie_does_unless_it_is_another_user(
     assert not command.environment
 
 
+def test_it_is_given_its_variables_whatever_the_bookie_was(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOKKEEPER_ZOOKEEPER_ACL", "bookies")
+    tell = "import os, pathlib, sys; pathlib.Path(os.environ['BOOKKEEPER_ZOOKEEPER_ACL']).touch(); sys.stdin.read()"
+    with Companion(
+        Command([sys.executable, "-c", tell], {"BOOKKEEPER_ZOOKEEPER_ACL": "own"})
+    ) as beside:
+        beside.begin()
+        assert eventually(lambda: bool(os.listdir(place)), seconds(20))
+    assert os.listdir(place) == ["own"]
+
+
 def test_others_hashes_stand_in_no_list_of_processes(tmp_path: Path) -> None:
     """Whoever may read them guesses passwords, off line and as fast as they can."""
     acl = "digest:other:N7XuGdMcBIsEYEzxPU4ojw0sV8A=:cdrwa"

@@ -181,9 +181,72 @@ def test_what_failed_for_a_passing_reason_is_tried_again(
         assert [tls.pem() for _ in range(3)] == [before] * 3
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    monkeypatch.setattr(tls, "_try_at_s", 0.0)
     assert tls.pem().certificate != before.certificate
     told = [each for each in caplog.messages if "are not used" in each]
     assert len(told) == 1, "it is said once"
+
+
+def test_files_that_stay_bad_are_not_loaded_at_every_look(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the event loop some milliseconds, with all that a system trusts in front."""
+    now_s = 100.0
+    monkeypatch.setattr(f"{contexts.__name__}.time.monotonic", lambda: now_s)
+    loads = 0
+    load = contexts._load
+
+    def count(files: TlsFiles) -> object:
+        nonlocal loads
+        loads += 1
+        return load(files)
+
+    tls = Tls(authority.files("task"))
+    monkeypatch.setattr(contexts, "_load", count)
+    (authority.place / "task.key").write_bytes(b"no key")
+    for _ in range(9):
+        now_s += 1.0
+        tls.look()
+    assert loads == 1
+    now_s += 10.0
+    tls.look()
+    assert loads == 2
+    # What has changed since is looked at as soon as anything is.
+    authority.files("task")
+    now_s += 1.0
+    tls.look()
+    assert tls.generation == 1
+
+
+def test_files_that_are_only_touched_are_no_others(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "_LOOK_AGAIN_S", 0.0)
+    files = authority.files("task")
+    tls = Tls(files)
+    before = tls.pem()
+    os.chmod(files.key_path, 0o400)
+    assert tls.pem() is before
+    assert tls.generation == 0
+
+
+def test_files_that_are_replaced_while_they_are_loaded_are_looked_at_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "_LOOK_AGAIN_S", 0.0)
+    tls, load = Tls(authority.files("task")), contexts._load
+
+    def replace_meanwhile(files: TlsFiles) -> object:
+        loaded = load(files)
+        monkeypatch.setattr(contexts, "_load", load)
+        authority.files("task")
+        return loaded
+
+    authority.files("task")
+    monkeypatch.setattr(contexts, "_load", replace_meanwhile)
+    tls.look()
+    newest = (authority.place / "task.pem").read_bytes()
+    assert tls.pem().certificate == newest
 
 
 def test_a_right_that_is_given_later_is_noticed(authority: Authority) -> None:

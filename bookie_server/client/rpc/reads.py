@@ -115,7 +115,7 @@ class RpcReads:
         stripe, last = request.stripe or EVERY_ID, request.last_entry
         found, connection = _Found(request), self._connection_number()
         entry_id = stripe.next(request.first_entry)
-        window = 1
+        window, is_silent = 1, False
         while entry_id <= last and not found.is_full:
             ids: list[int] = []
             while entry_id <= last and len(ids) < window:
@@ -124,8 +124,9 @@ class RpcReads:
             answers = await asyncio.gather(*(self._read_one(request, each) for each in ids))
             for each, answer in zip(ids, answers, strict=True):
                 found.take(each, answer)
-            if all(answer is None for answer in answers):
-                # It has had its time; each further window would cost as much once more.
+            # The first may have met a connection that had ended; another has had its time, and each more would cost as much.
+            was_silent, is_silent = is_silent, all(answer is None for answer in answers)
+            if was_silent and is_silent:
                 found.give_up(entry_id)
                 break
             window = min(READS_AT_ONCE, found.room)

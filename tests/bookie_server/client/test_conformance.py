@@ -325,6 +325,23 @@ async def test_a_poll_waits_for_news_and_brings_them(reached: Reached) -> None:
     assert parse_header(reply.records).entry_id == 0
 
 
+async def test_what_waits_as_the_client_is_closed_has_reached_nobody(reached: Reached) -> None:
+    if isinstance(reached.client, LocalBookieClient):
+        return
+    assert await write(reached.client, encoded_section([b"x"])) is Status.OK
+    poll = LongPoll(previous_lac=0, timeout_ms=20_000)
+    asked = ReadLacRequest(LEDGER, long_poll=poll)
+    waiting = asyncio.create_task(reached.client.read_lac(asked))
+    given_up = asyncio.create_task(reached.client.read_lac(asked))
+    await until(lambda: reached.bookie.lac_watch.waiter_count == 2)
+    # Whoever gives up is not answered: its task ends.
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    await reached.client.close()
+    assert (await waiting).status is Status.UNREACHABLE
+
+
 async def test_a_poll_without_news_ends_in_time(reached: Reached) -> None:
     assert await write(reached.client, encoded_section([b"x"])) is Status.OK
     poll = LongPoll(previous_lac=-1, timeout_ms=1)

@@ -152,7 +152,12 @@ async def test_many_connections_may_not_have_a_thousand_polls_with_news_each(
 ) -> None:
     """They waited for room, each of four kilobytes that nobody counted."""
     monkeypatch.setattr(service_module, "PLACES_SHARED", 500)
-    async with serving_rpc(tmp_path, reads_in_progress_bytes_max=8 * MIB) as served:
+    # Who takes nothing has to go soon: whoever asks waits for that.
+    settings = {
+        "reads_in_progress_bytes_max": 8 * MIB,
+        "response_backpressure_timeout_ms": 500,
+    }
+    async with serving_rpc(tmp_path, **settings) as served:
         writer = await served.connect()
         assert (await writer.ask(add(0, bytes(MIB), 3))) is not None
         confirming = bytes(records([b"x"], 1, ledger_id=LEDGER, lac=0))[4:]
@@ -173,6 +178,19 @@ async def test_many_connections_may_not_have_a_thousand_polls_with_news_each(
         assert v3.parse_answer(reply[4:]).status is RpcStatus.EOK
         assert (await read(writer, 0)).body is not None
     assert not tasks_of_connections()
+
+
+async def test_polls_of_whom_is_gone_give_their_places_back(served: ServedRpc) -> None:
+    places = served.service._places_of_polls
+    before = places.left
+    peer = await served.connect()
+    await peer.ask(add(0, b"x", 3))
+    poll = messages.ReadEntry(LEDGER, -1, None, 5, 30_000, messages.READ_FLAG_PIGGYBACK)
+    await peer.send(*(frame_of(poll, 3, number) for number in range(40)))
+    await until(lambda: places.left == before - 40 + service_module.PLACES_OF_EACH)
+    await peer.close()
+    await until(lambda: not tasks_of_connections())
+    assert places.left == before
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -24,6 +24,8 @@ from bookkeeper_metadata.foundation.tls.settings import TlsFiles
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 1.0
 """How often the files are looked at, by whoever makes a connection."""
+_TRY_AGAIN_S = 10.0
+"""How often ones are loaded that could not be, and have not changed since: it takes the event loop some milliseconds."""
 
 
 class TlsFilesError(BookKeeperError):
@@ -80,6 +82,9 @@ class Tls:
         """Of what is in force."""
         self._told: object = None
         """What was said last of files that are not."""
+        self._failed: object = None
+        """The stamp of files that could not be loaded."""
+        self._try_at_s = 0.0
         self._loaded = _load(files)
         self._look_at_s = time.monotonic() + _LOOK_AGAIN_S
         self.generation = 0
@@ -122,17 +127,22 @@ class Tls:
 
     def _load_changed(self) -> None:
         stamp = _stamp_of(self.files)
-        if stamp == self._stamp:
+        now_s = time.monotonic()
+        if stamp == self._stamp or (stamp == self._failed and now_s < self._try_at_s):
             return
         try:
-            self._loaded = _load(self.files)
+            loaded = _load(self.files)
         except TlsFilesError as error:
-            # Tried again with each look: it may be for want of descriptors, or of a right that somebody is about to give.
+            # Tried again by and by: it may be for want of descriptors, or of a right that somebody is about to give.
+            self._failed, self._try_at_s = stamp, now_s + _TRY_AGAIN_S
             if self._told != (told := (stamp, str(error))):
                 self._told = told
                 _LOGGER.warning("changed files of TLS are not used. error=%s", error)
-        else:
-            self._stamp, self._told = stamp, None
+            return
+        self._stamp, self._failed, self._told = stamp, None, None
+        # Touched, moved about, or given to somebody else, they are no others.
+        if loaded.pem != self._loaded.pem:
+            self._loaded = loaded
             self.generation += 1
             _LOGGER.info("changed files of TLS are used from now on. files=%s", self.files)
 
