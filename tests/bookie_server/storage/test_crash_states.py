@@ -66,7 +66,8 @@ def explore(
         if len(states) >= states_min:
             sys.stdout.write(f"{history.__name__}: {len(states)} states of {number + 1}\n")
             return states
-        states.share = min(1, STATES_PER_HISTORY * (number + 1) / states.met)
+        # A short history may meet none.
+        states.share = min(1, STATES_PER_HISTORY * (number + 1) / max(states.met, 1))
     raise AssertionError(f"{history.__name__}: {limit} histories had {len(states)} states only")
 
 
