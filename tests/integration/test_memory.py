@@ -12,6 +12,7 @@ from bookkeeper_metadata.endpoints import GRPC, SOCKET
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.settings import ClientSettings
 from tests.integration.hostile_clients import KINDS, attacked, idle_kinds
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -21,12 +22,18 @@ ANNOUNCERS_MIB = 128
 TOGETHER = [kind for kind in KINDS if kind not in ("announcers", "oversized")]
 """All who send what they say. Of messages larger than allowed gRPC takes in the whole before it refuses it, so
 beside these there is no bound for them: 465 and 530 MiB were measured."""
-SETTINGS = ClientSettings(
-    connection=ConnectionSettings(
-        add_timeout_ms=120_000, read_timeout_ms=120_000, reconnect_timeout_ms=60_000
+
+
+def patient_settings() -> ClientSettings:
+    """An honest client whose bookie is busy waits, here for as long as it takes on a busy machine."""
+    timeout_ms = round(seconds(120) * 1_000)
+    return ClientSettings(
+        connection=ConnectionSettings(
+            add_timeout_ms=timeout_ms,
+            read_timeout_ms=timeout_ms,
+            reconnect_timeout_ms=timeout_ms // 2,
+        )
     )
-)
-"""An honest client whose bookie is busy waits, here for as long as it takes on a busy machine."""
 
 
 def most_resident_mib(pid: int) -> int:
@@ -59,7 +66,7 @@ def test_hostile_clients_take_no_more_memory_than_was_promised(
     attack_s = 20.0 if is_full else 3.0
     with (
         LocalCluster(bookies=1) as cluster,
-        BookKeeper(cluster.metadata_service_uri, settings=SETTINGS) as bk,
+        BookKeeper(cluster.metadata_service_uri, settings=patient_settings()) as bk,
     ):
         (bookie,) = cluster.bookies
         pid = bookie.pid
