@@ -170,7 +170,9 @@ def test_an_executor_that_is_cut_off_shows_nothing_of_what_it_writes(write: Writ
     os.kill(pid, signal.SIGSTOP)
     try:
         write.hold.release(*(attempt for attempt in attempts if attempt != late))
-        assert write.hold.wait_for_end(unheard) == "finished"
+        # On a busy machine Spark may have given it up before, and the copy has fenced it.
+        heard_of = write.hold.wait_for_end(unheard)
+        assert heard_of == "finished" or "BK_FENCED" in heard_of
         writing.result(seconds(CALL_TIMEOUT_S))
         write.hold.release()
         # The worker's host may have killed the executor for good by now, tasks included.
