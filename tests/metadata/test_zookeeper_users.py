@@ -244,7 +244,7 @@ async def test_an_acl_is_changed_at_its_version_only(mine: ZooKeeperStore, folde
 async def test_an_acl_that_zookeeper_does_not_take_is_a_refusal(
     zookeeper: ZooKeeperProcess, folder: str, tmp_path: Path
 ) -> None:
-    settings = as_user(tmp_path, "me", zookeeper_acl="nothing:known:cdrw")
+    settings = as_user(tmp_path, "me", zookeeper_acl="ip:no.address:cdrw")
     async with session(zookeeper, settings) as store:
         with pytest.raises(MetadataAccessError, match="no such ACL"):
             await store.create(folder, b"")
