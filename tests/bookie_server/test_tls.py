@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -39,12 +38,6 @@ from tests.patience import seconds
 pytestmark = pytest.mark.integration
 
 LEDGER = 7
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with serving(tmp_path) as secured:
-        yield secured
 
 
 @each_carrier

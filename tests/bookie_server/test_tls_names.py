@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.integration
 
 LEDGER = 7
 INFO = b"".join(v3.encode_request(1, messages.GetInfo(3)))
-
-
-@pytest.fixture
-async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
-    async with serving(tmp_path) as secured:
-        yield secured
 
 
 @each_carrier
