@@ -46,15 +46,6 @@ class Places:
         self._borrowed = 0
         self._borrowed_max = most - own
 
-    @property
-    def has_one(self) -> bool:
-        """Whether the next one need not be waited for."""
-        return not self._own.locked() or self._may_borrow
-
-    @property
-    def _may_borrow(self) -> bool:
-        return self._shared.left > 0 and self._borrowed < self._borrowed_max
-
     async def take(self) -> Callable[[], None]:
         """Wait for a place; call what is returned, once, to give it back."""
         if self._own.locked() and self._may_borrow:
@@ -63,6 +54,14 @@ class Places:
             return self._give_back
         await self._own.acquire()
         return self._own.release
+
+    async def take_free(self) -> Callable[[], None] | None:
+        """As :meth:`take`, of the places that are free now; ``None``: none is."""
+        return None if self._own.locked() and not self._may_borrow else await self.take()
+
+    @property
+    def _may_borrow(self) -> bool:
+        return self._shared.left > 0 and self._borrowed < self._borrowed_max
 
     def _give_back(self) -> None:
         self._borrowed -= 1

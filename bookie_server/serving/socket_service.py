@@ -180,8 +180,8 @@ class _Requests:
         elif number in self._unanswered:
             raise MalformedFrameError(f"request {number} twice")
         elif head.kind is Kind.READ_LAC and codec.is_long_poll(data):
-            if self._places_of_polls.has_one:
-                self._begin(head, data, await self._places_of_polls.take())
+            if give_back := await self._places_of_polls.take_free():
+                self._begin(head, data, give_back)
             else:
                 await self._send(REPLY_KINDS[head.kind], number, _TOO_MANY_POLLS)
         else:

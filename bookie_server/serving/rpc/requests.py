@@ -58,8 +58,8 @@ class RpcRequests:
         """Begin to answer a request; returns when the next one may come."""
         request = asked.request
         if isinstance(request, messages.ReadEntry) and request.is_long_poll:
-            if self._places_of_polls.has_one:
-                poll = self._begin(asked, await self._places_of_polls.take())
+            if give_back := await self._places_of_polls.take_free():
+                poll = self._begin(asked, give_back)
                 self._polls.add(poll)
                 poll.add_done_callback(self._polls.discard)
                 return

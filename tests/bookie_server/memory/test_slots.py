@@ -40,3 +40,18 @@ async def test_a_connection_has_no_more_than_its_most(most: int) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await places.take()
+    assert await places.take_free() is None
+
+
+async def test_whoever_will_not_wait_gets_what_is_free() -> None:
+    shared = SharedPlaces(1, 1)
+    places = shared.of_connection(100)
+    own, borrowed = await places.take_free(), await places.take_free()
+    assert own is not None
+    assert borrowed is not None
+    assert shared.left == 0
+    assert await places.take_free() is None
+    borrowed()
+    assert shared.left == 1
+    own()
+    assert await places.take_free() == own
