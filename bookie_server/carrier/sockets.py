@@ -90,9 +90,9 @@ class SocketStream(ByteStream):
         call, self._when_writable = self._when_writable, None
         if call is not None:
             call()
-        self._watch_for_room_no_longer()
+        self._rest_unless_room_is_wanted()
 
-    def _watch_for_room_no_longer(self) -> None:
+    def _rest_unless_room_is_wanted(self) -> None:
         # Mostly whoever was called has sent what there is room for, and waits for more.
         if self._when_writable is None and not self._is_closed:
             self._is_watched_for_room = False

@@ -102,7 +102,7 @@ class _Fetched:
         blocks = [_block_of(item) for item in items]
         begin = blocks[0].offset - self.begin
         end = blocks[-1].offset + blocks[-1].size_bytes - self.begin
-        if end > len(self.buffer) or not all(map(self._is_sound, blocks)):
+        if not all(_is_sound(block, self._content_of(block)) for block in blocks):
             return False
         run = uniform_run(self.buffer[begin:end])
         if run is None or run.ledger_id != self.ledger_id:
@@ -130,9 +130,10 @@ class _Fetched:
             if not into.is_full:
                 into.take(run, (within, at + offset))
 
-    def _is_sound(self, block: Block) -> bool:
+    def _content_of(self, block: Block) -> memoryview:
+        """As far as it was read."""
         at = block.offset - self.begin
-        return crc32c_of(self.buffer[at : at + block.size_bytes]) == block.checksum
+        return self.buffer[at : at + block.size_bytes]
 
     def _note_damage(self, item: Stored, error: OSError | None, into: Collector) -> None:
         block = _block_of(item)
@@ -183,11 +184,15 @@ def _read(files: FileSystem, path: str, offset: int, size: int) -> tuple[bytes, 
         return b"", error
 
 
+def _is_sound(block: Block, content: memoryview) -> bool:
+    return len(content) == block.size_bytes and crc32c_of(content) == block.checksum
+
+
 def _sound_runs(
     ledger_id: int, item: Stored, block: Block, content: memoryview
 ) -> list[tuple[int, Run]] | None:
     """The wanted records of a block with their offsets in it; ``None`` when it is damaged."""
-    if len(content) != block.size_bytes or crc32c_of(content) != block.checksum:
+    if not _is_sound(block, content):
         return None
     try:
         whole = parse_run(content)

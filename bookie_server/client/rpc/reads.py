@@ -127,7 +127,7 @@ class RpcReads:
             # The first may have met a connection that had ended; another has had its time, and each more would cost as much.
             was_silent, is_silent = is_silent, all(answer is None for answer in answers)
             if was_silent and is_silent:
-                found.give_up(entry_id)
+                found.leave(entry_id, Status.UNREACHABLE)
                 break
             window = min(READS_AT_ONCE, found.room)
         else:
@@ -186,13 +186,9 @@ class _Found:
         self._missed = status
 
     def leave(self, entry_id: int, status: Status = Status.NOT_REACHED) -> None:
-        """Ids from here on were not asked for."""
+        """Ids from here on were not asked for: there was enough, or the bookie does not answer."""
         if entry_id <= self._request.last_entry:
             self.missing.append(IdRange(entry_id, self._request.last_entry, status))
-
-    def give_up(self, entry_id: int) -> None:
-        """Ids from here on were not asked for, since the bookie does not answer."""
-        self.leave(entry_id, Status.UNREACHABLE)
 
     def doubt(self) -> None:
         """The bookie cannot vouch for what it denied."""

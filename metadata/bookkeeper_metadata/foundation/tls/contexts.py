@@ -80,10 +80,8 @@ class Tls:
         _known.add(self)
         self._stamp = _stamp_of(files)
         """Of what is in force."""
-        self._told: object = None
-        """What was said last of files that are not."""
-        self._failed: object = None
-        """The stamp of files that could not be loaded."""
+        self._failed: tuple[object, str] = None, ""
+        """The stamp of files that could not be loaded, and why."""
         self._try_at_s = 0.0
         self._loaded = _load(files)
         self._look_at_s = time.monotonic() + _LOOK_AGAIN_S
@@ -128,18 +126,18 @@ class Tls:
     def _load_changed(self) -> None:
         stamp = _stamp_of(self.files)
         now_s = time.monotonic()
-        if stamp == self._stamp or (stamp == self._failed and now_s < self._try_at_s):
+        if stamp == self._stamp or (stamp == self._failed[0] and now_s < self._try_at_s):
             return
         try:
             loaded = _load(self.files)
         except TlsFilesError as error:
             # Tried again by and by: it may be for want of descriptors, or of a right that somebody is about to give.
-            self._failed, self._try_at_s = stamp, now_s + _TRY_AGAIN_S
-            if self._told != (told := (stamp, str(error))):
-                self._told = told
+            self._try_at_s = now_s + _TRY_AGAIN_S
+            if self._failed != (failed := (stamp, str(error))):
+                self._failed = failed
                 _LOGGER.warning("changed files of TLS are not used. error=%s", error)
             return
-        self._stamp, self._failed, self._told = stamp, None, None
+        self._stamp, self._failed = stamp, (None, "")
         # Touched, moved about, or given to somebody else, they are no others.
         if loaded.pem != self._loaded.pem:
             self._loaded = loaded
