@@ -390,6 +390,7 @@ class Bookie:
             self._room.set()
         else:
             self._room.clear()
+        self._checkpoints.look()
 
     def _write_last_checkpoint(self) -> None:
         """Write the last checkpoint, unless memory cannot be trusted."""

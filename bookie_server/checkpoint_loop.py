@@ -33,7 +33,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_S = 0.2
-"""How often the write cache's size and age are checked."""
+"""How often the write cache's age is checked, and its size where nothing comes; see :meth:`CheckpointLoop.look`."""
 _TRY_AGAIN_S = 1.0
 _LITTLE_SHARE = 64
 """Less than this part of the write cache is little: 1 MiB by default."""
@@ -103,6 +103,8 @@ class CheckpointLoop:
         """By the checkpoint begun last, into entry logs."""
         self._bury_at_s = 0.0
         """A burial that found no room is not tried again before."""
+        self._is_full = asyncio.Event()
+        """The write cache was, some time since the last look."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -114,6 +116,16 @@ class CheckpointLoop:
         """Begin no more of them. One under way goes on in its worker."""
         if self._task is not None:
             await end_tasks([self._task])
+
+    def look(self) -> None:
+        """Begin a checkpoint at once where the cache is full, for what comes meanwhile fills the room beside it.
+
+        At hundreds of megabytes a second that is as much in one period of the loop, and then every writer waits.
+        """
+        is_full = self._contents.cached_bytes >= self._settings.write_cache_size_bytes
+        # One without room is tried again by and by, and until then no other can begin.
+        if is_full and self._without_room is None:
+            self._is_full.set()
 
     def write_last(self) -> None:
         """Write the last checkpoint, unless one is under way; blocks meanwhile."""
@@ -129,7 +141,7 @@ class CheckpointLoop:
         loop = asyncio.get_running_loop()
         last_s = loop.time()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await self._rest()
             since_s = loop.time() - last_s
             if self._without_room is not None:
                 if since_s >= _TRY_AGAIN_S:
@@ -145,6 +157,14 @@ class CheckpointLoop:
                 await self._checkpoint()
             if self._may_compact(loop.time()):
                 await self._compaction.step()
+
+    async def _rest(self) -> None:
+        # It was full as long as a checkpoint was written, and what has come meanwhile may have filled it again.
+        self._is_full.clear()
+        self.look()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await self._is_full.wait()
 
     async def _checkpoint(self) -> None:
         # In a method of its own: a plan has all that it wrote, and in the loop's

@@ -76,6 +76,19 @@ async def test_a_checkpoint_leaves_nothing_of_what_it_wrote_in_memory(tmp_path: 
         await until(lambda: cache() is None)
 
 
+async def test_a_full_cache_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fast writer filled the room beside it before anybody looked, and every writer waited for the checkpoint."""
+    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
+    sizes = {"write_cache_size_bytes": MUCH, "checkpoint_interval_ms": 3_600_000}
+    async with running_bookie(tmp_path, **sizes) as bookie:
+        for number in range(3):
+            large = section([bytes(MUCH)], number, length_before=number * MUCH)
+            assert await add(bookie, large) is Status.OK
+            await until(lambda: not bookie.storage.contents.cached_bytes)
+
+
 @pytest.mark.parametrize(
     ("written_share", "filled_share", "rests"),
     [
