@@ -8,7 +8,7 @@ the entries of its snapshot again. One that finds no room keeps snapshot and jou
 tried again, the same one, once there is room, and until then the bookie takes no adds.
 
 Before a checkpoint, and before each try of one without room, deleted ledgers are buried: that is what
-makes room. Between checkpoints entry logs are rewritten, a few at a time.
+makes room, a few entry logs at a time where there is enough. Between checkpoints entry logs are rewritten, a few at a time.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ _WAITS_OF_LITTLE = 6
 _RESTS, _REST_S_MAX = 10, 0.25
 """How much longer than it works, and how long at most, a checkpoint rests behind each write while there is no hurry: at
 once it would keep a processor from the adds of that moment, on all bookies of a ledger at the same time."""
+_DELETED_AT_ONCE = 8
+"""Entry logs of a directory that one burial deletes: half a GiB with the default cache."""
+_PAUSE_S = 0.005
+"""Behind each part of such a log: while a disk takes room back, its syncs wait."""
 
 
 def is_due(
@@ -193,10 +197,29 @@ class CheckpointLoop:
         plan = self._contents.begin_burial()
         if plan is None:
             return
-        burying = self._workers.checkpoint(partial(self._storage.checkpoints.bury, plan))
+        bury = self._storage.checkpoints.bury
+        burying = self._workers.checkpoint(
+            partial(bury, plan, most=self._deleted_at_once(), pause=self._pause)
+        )
         burying.add_done_callback(partial(self._on_buried, plan))
         with suppress(NoRoomError):
             await asyncio.shield(burying)
+
+    def _deleted_at_once(self) -> int | None:
+        """Most logs of a directory that a burial may delete now; ``None``: any, for their room is needed."""
+        if self._space.mode is not Mode.WRITABLE:
+            return None
+        return _DELETED_AT_ONCE if self._is_in_no_hurry() else 1
+
+    def _is_in_no_hurry(self) -> bool:
+        """Whether neither the disk waits for what a burial gives back, nor writers for the checkpoint behind it."""
+        cached_bytes = self._contents.cached_bytes
+        is_full = cached_bytes >= self._settings.write_cache_size_bytes
+        return self._space.mode is Mode.WRITABLE and not is_full
+
+    def _pause(self) -> None:
+        # On the worker's thread, and long enough however little that has worked.
+        self._workers.rest(self._is_in_no_hurry, 1_000, _PAUSE_S)
 
     def _on_buried(self, plan: BurialPlan, burying: asyncio.Future[BurialResult]) -> None:
         # Here, since the last checkpoint may not wait for the task: what a burial

@@ -9,7 +9,7 @@ from the reserve. A reader that planned before meets a log that is gone, and pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookie_server.core.handle_state import LedgerHandleState
@@ -49,6 +49,8 @@ class BurialResult:
     """Could not be looked at: to be tried again."""
     kept: tuple[tuple[int, ...], ...]
     """Hold ledgers that are not deleted: to be tried again when more are."""
+    left: tuple[tuple[int, ...], ...]
+    """For the next burial: these were enough."""
 
 
 class UnusedLogs:
@@ -87,6 +89,7 @@ class UnusedLogs:
 
     def finish_burial(self, result: BurialResult) -> None:
         """Keep what is to be tried again."""
+        self._note(result.left)
         for number in range(len(self._indexes)):
             self._unread[number].update(result.unread[number])
             self._kept[number].update(result.kept[number])
@@ -124,9 +127,11 @@ def delete_unused(
     buried: LedgerRanges,
     handles: Mapping[int, bytes],
     instance_id: bytes,
+    most: int | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> dict[str, tuple[int, ...]]:
     """Delete those of the ``dead`` logs that hold ``buried`` ledgers only, and such as ``handles`` say were dropped,
-    and the ``emptied`` logs.
+    and the ``emptied`` logs: ``most`` of them, and with ``pause``, which is called in between, little by little.
 
     Returns logs by what became of them, as the fields of a :class:`BurialResult`. No row names the others
     either, but a burial is not why: one may hold the last copy of what damage took from an index; so
@@ -136,7 +141,13 @@ def delete_unused(
         OSError: a log may or may not be deleted.
     """
     stored = set(log_ids(files, directory))
-    became: dict[str, list[int]] = {"deleted": [], "emptied": [], "unread": [], "kept": []}
+    became: dict[str, list[int]] = {
+        "deleted": [],
+        "emptied": [],
+        "unread": [],
+        "kept": [],
+        "left": [],
+    }
     for log_id in (*dead, *emptied):
         if log_id not in stored:
             continue
@@ -156,8 +167,17 @@ def delete_unused(
         else:
             became["kept"].append(log_id)
     doomed = sorted([*became["deleted"], *became["emptied"]])
+    if most is not None and most < len(doomed):
+        became["left"] = doomed[most:]
+        for what in ("deleted", "emptied"):
+            became[what] = [log_id for log_id in became[what] if log_id < doomed[most]]
+        doomed = doomed[:most]
     for log_id in doomed:
-        files.delete(f"{directory}/{file_name(log_id)}")
+        path = f"{directory}/{file_name(log_id)}"
+        if pause is None:
+            files.delete(path)
+        else:
+            files.delete_gently(path, pause)
     if doomed:
         files.sync_dir(directory)
     return {name: tuple(found) for name, found in became.items()}

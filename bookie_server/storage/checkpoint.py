@@ -105,9 +105,16 @@ class Checkpoints:
                 # Who made it may hold the plan by it, and so all that was written.
                 self._after_write = None
 
-    def bury(self, plan: BurialPlan) -> BurialResult:
+    def bury(
+        self,
+        plan: BurialPlan,
+        *,
+        most: int | None = None,
+        pause: Callable[[], None] | None = None,
+    ) -> BurialResult:
         """Make tombstones durable and delete the logs behind them; blocks meanwhile.
 
+        ``most`` of each directory and ``pause`` as in :func:`delete_unused`.
         A checkpoint that found no room may wait meanwhile.
 
         Raises:
@@ -129,10 +136,12 @@ class Checkpoints:
                     buried=index.tombstones,
                     handles=index.handles,
                     instance_id=self._instance_id,
+                    most=most,
+                    pause=pause,
                 )
                 for index in self._indexes
             ]
-        names = ("deleted", "emptied", "unread", "kept")
+        names = ("deleted", "emptied", "unread", "kept", "left")
         return BurialResult(**{name: tuple(end[name] for end in ends) for name in names})
 
     def compact(self, directory_index: int, log_ids: Sequence[int]) -> Rewritten:

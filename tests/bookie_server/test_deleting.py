@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bookie_server import checkpoint_loop
 from bookie_server.bookie import Bookie
 from bookie_server.core.space import Disk, Mode
 from bookie_server.reads.fetching import Fetcher
@@ -71,6 +73,34 @@ async def test_it_is_deleted_though_the_disk_is_full(tmp_path: Path) -> None:
 
     await until(lambda: not logs(tmp_path))
     await bookie.stop()
+
+
+@pytest.mark.parametrize(("is_short", "left"), [(False, [3, 1, 0]), (True, [0])])
+async def test_much_is_deleted_little_by_little(
+    is_short: bool, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three bookies that deleted 91 logs each kept every sync of their disk waiting for three seconds."""
+    monkeypatch.setattr(checkpoint_loop, "_DELETED_AT_ONCE", 2)
+    for ledger_id in range(5):
+        async with running_bookie(tmp_path) as before:
+            assert await add(before, section([b"x"], ledger_id=ledger_id)) is Status.OK
+    assert len(logs(tmp_path)) == 5
+    bookie = await start_bookie(tmp_path, checkpoint_interval_ms=100)
+    seen: list[int] = []
+    bury = bookie.storage.checkpoints.bury
+
+    def watched(*plan: Any, **how: Any) -> Any:
+        result = bury(*plan, **how)
+        seen.append(len(logs(tmp_path)))
+        return result
+
+    monkeypatch.setattr(bookie.storage.checkpoints, "bury", watched)
+    if is_short:
+        bookie.space.on_no_room()
+    assert await bookie.delete([(0, 4)]) is Status.OK
+    await until(lambda: not logs(tmp_path))
+    await bookie.stop()
+    assert seen[: len(left)] == left
 
 
 async def test_who_waits_for_news_of_a_deleted_ledger_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bookie_server.wire.buffer import Buffer
@@ -109,6 +109,13 @@ class FileSystem(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Remove the name."""
+
+    def delete_gently(self, path: str, pause: Callable[[], None]) -> None:
+        """Remove the name, and give the room back in parts where that can be done, with ``pause`` called between them.
+
+        To give back a large file at once may keep every sync of the disk waiting meanwhile.
+        """
+        self.delete(path)
 
     @abstractmethod
     def free_space(self, directory: str) -> FreeSpace:

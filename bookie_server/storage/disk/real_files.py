@@ -14,8 +14,8 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from itertools import islice
 
 import numpy as np
@@ -30,6 +30,8 @@ IOV_MAX = 1024
 ALIGNMENT = 4096
 """Memory, offset and size of a direct write are multiples of this; it suits every disk of today."""
 _BOUNCE_SIZE = 1024 * 1024
+GIVEN_BACK_SIZE = 4 * 1024 * 1024
+"""How much of a large file is given back at once: under a millisecond where the disk is told of it (``discard``)."""
 _NO_DIRECT_IO = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -162,6 +164,27 @@ class RealFileSystem(FileSystem):
 
     def delete(self, path: str) -> None:
         os.unlink(path)
+
+    def delete_gently(self, path: str, pause: Callable[[], None]) -> None:
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = with_reserve(lambda: os.open(path, flags))
+        except OSError:
+            # To remove the name takes no descriptor, and no right to the file.
+            self.delete(path)
+            return
+        try:
+            # First: what is shorter than it was could be taken for damaged, what has no name is gone.
+            os.unlink(path)
+            size = os.fstat(descriptor).st_size
+            # Whole pages: who reads it still finds it too short, and no zeros in it.
+            for left in range((size - 1) // GIVEN_BACK_SIZE * GIVEN_BACK_SIZE, 0, -GIVEN_BACK_SIZE):
+                # Closed, it gives back the rest at once.
+                with suppress(OSError):
+                    os.ftruncate(descriptor, left)
+                pause()
+        finally:
+            os.close(descriptor)
 
     def free_space(self, directory: str) -> FreeSpace:
         found = os.statvfs(directory)

@@ -40,6 +40,17 @@ def test_a_log_goes_with_the_last_of_its_ledgers() -> None:
     assert not model.storage.contents.ledgers
 
 
+def test_a_burial_of_a_few_logs_leaves_the_others_to_the_next() -> None:
+    model = filled()
+    model.write([Tombstone(1, 2)])
+    contents, checkpoints = model.storage.contents, model.storage.checkpoints
+    left = []
+    while (plan := contents.begin_burial()) is not None:
+        contents.finish_burial(checkpoints.bury(plan, most=1))
+        left.append(logs(model))
+    assert left == [[2], []]
+
+
 def test_a_log_whose_checkpoint_ran_while_its_ledgers_were_deleted_goes_too() -> None:
     model = started(directories=1)
     model.write([Add(run_of(1, range(3)))])

@@ -14,7 +14,7 @@ import pytest
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import ZEROS, FileSystem, split_buffers
-from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.disk.real_files import GIVEN_BACK_SIZE, RealFileSystem
 from bookie_server.storage.identity.claim import lock_if_fit
 from bookie_server.wire.buffer import Buffer
 from tests.bookie_server.storage.claims import NEXT_ID, known
@@ -179,3 +179,39 @@ def test_a_refused_start_makes_neither_directories_nor_locks(tmp_path: Path) -> 
         lock_if_fit(RealFileSystem(), settings, known(1), NEXT_ID)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_deleted_in_parts_and_has_no_name_from_the_first_one_on(tmp_path: Path) -> None:
+    """Two GiB at once had every sync of the disk wait for three seconds."""
+    path, sizes = tmp_path / "log", []
+    path.write_bytes(bytes(2 * GIVEN_BACK_SIZE + 1))
+    with path.open("rb") as opened:
+
+        def pause() -> None:
+            assert not path.exists()
+            sizes.append(os.fstat(opened.fileno()).st_size)
+
+        RealFileSystem().delete_gently(str(path), pause)
+    assert sizes == [2 * GIVEN_BACK_SIZE, GIVEN_BACK_SIZE]
+
+
+def test_a_small_file_is_deleted_without_a_pause(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x")
+    RealFileSystem().delete_gently(str(path), pytest.fail)
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_opened_is_deleted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EACCES, "not yours")
+
+    path = tmp_path / "log"
+    path.write_bytes(bytes(2 * GIVEN_BACK_SIZE))
+    monkeypatch.setattr(os, "open", fail)
+    RealFileSystem().delete_gently(str(path), pytest.fail)
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError):
+        RealFileSystem().delete_gently(str(path), pytest.fail)
