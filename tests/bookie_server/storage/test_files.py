@@ -182,7 +182,7 @@ def test_a_refused_start_makes_neither_directories_nor_locks(tmp_path: Path) -> 
 
 
 def test_a_file_is_deleted_in_parts_and_has_no_name_from_the_first_one_on(tmp_path: Path) -> None:
-    """Two GiB at once had every sync of the disk wait for three seconds."""
+    """64 MiB at once had every sync of the disk wait for 10 ms, and of 273 such logs for three seconds."""
     path, sizes = tmp_path / "log", []
     path.write_bytes(bytes(2 * GIVEN_BACK_SIZE + 1))
     with path.open("rb") as opened:
