@@ -133,7 +133,11 @@ class OverlayFileSystem(FileSystem):
         self._contents[new], self._contents[old] = self._content(old), None
 
     def delete(self, path: str) -> None:
-        self._content(path)
+        # Nothing of it is read again, so none of thousands of logs stays open.
+        if path in self._contents:
+            self._content(path)
+        else:
+            self._below.open(path).close()
         self._contents[path] = None
 
     def free_space(self, directory: str) -> FreeSpace:
