@@ -29,7 +29,7 @@ from spark_bookkeeper.replication.settings import auto_recovery_settings_table
 _LOGGER = logging.getLogger(__name__)
 _CERTIFICATE = {"tls_certificate_path", "tls_key_path"}
 _LOG_SETTINGS = ("log_format", "log_level")
-_ACL, _ACL_VARIABLE = "zookeeper_acl", "BOOKKEEPER_ZOOKEEPER_ACL"
+_ACL = "zookeeper_acl"
 _PAUSE_S_MIN = 1.0
 _PAUSE_S_MAX = 60.0
 _STOP_TIMEOUT_S = 10.0
@@ -77,7 +77,7 @@ def auto_recovery_beside(settings: BookieSettings) -> Command | None:
     except OSError as cause:
         raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
     # From others' hashes their passwords can be guessed.
-    acl = flags.pop(_ACL, "")
+    hidden = {_variable_of(_ACL): acl} if (acl := flags.pop(_ACL, "")) else {}
     line = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
     line += ["--while-stdin-is-open", *(("--config", config) if config else ())]
     for name, value in {**flags, **shared}.items():
@@ -88,7 +88,12 @@ def auto_recovery_beside(settings: BookieSettings) -> Command | None:
             line.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             line += [f"--{flag}", value]
-    return Command(line, {_ACL_VARIABLE: acl} if acl else {})
+    return Command(line, hidden)
+
+
+def _variable_of(name: str) -> str:
+    (variable,) = (s.variable for s in auto_recovery_settings_table().settings if s.name == name)
+    return variable
 
 
 def _given(config: str | None) -> Mapping[str, Any]:
