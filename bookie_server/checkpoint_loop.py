@@ -45,6 +45,10 @@ _RESTS, _REST_S_MAX = 10, 0.25
 once it would keep a processor from the adds of that moment, on all bookies of a ledger at the same time."""
 _DELETED_AT_ONCE = 8
 """Entry logs of a directory that one burial deletes: half a GiB with the default cache."""
+_DELETED_IN_HASTE = 2
+"""While a full cache waits: more than its checkpoint writes, or a disk under constant load would never catch up."""
+_DELETED_FOR_ROOM = 64
+"""On a disk that is short. Not all of them: behind so many it may be short no more, and a checkpoint is due."""
 _PAUSE_S = 0.005
 """Behind each part of such a log: while a disk takes room back, its syncs wait."""
 
@@ -126,10 +130,12 @@ class CheckpointLoop:
 
         At hundreds of megabytes a second that is as much in one period of the loop, and then every writer waits.
         """
-        is_full = self._contents.cached_bytes >= self._settings.write_cache_size_bytes
-        # One without room is tried again by and by, and until then no other can begin.
-        if is_full and self._without_room is None:
+        # While there is one, or it could not be ended, no other can begin: to wake the loop would leave nobody else a turn.
+        if self._is_cache_full() and not self._contents.is_checkpointing:
             self._is_full.set()
+
+    def _is_cache_full(self) -> bool:
+        return self._contents.cached_bytes >= self._settings.write_cache_size_bytes
 
     def write_last(self) -> None:
         """Write the last checkpoint, unless one is under way; blocks meanwhile."""
@@ -205,17 +211,15 @@ class CheckpointLoop:
         with suppress(NoRoomError):
             await asyncio.shield(burying)
 
-    def _deleted_at_once(self) -> int | None:
-        """Most logs of a directory that a burial may delete now; ``None``: any, for their room is needed."""
+    def _deleted_at_once(self) -> int:
+        """Most logs of a directory that a burial may delete now."""
         if self._space.mode is not Mode.WRITABLE:
-            return None
-        return _DELETED_AT_ONCE if self._is_in_no_hurry() else 1
+            return _DELETED_FOR_ROOM
+        return _DELETED_IN_HASTE if self._is_cache_full() else _DELETED_AT_ONCE
 
     def _is_in_no_hurry(self) -> bool:
         """Whether neither the disk waits for what a burial gives back, nor writers for the checkpoint behind it."""
-        cached_bytes = self._contents.cached_bytes
-        is_full = cached_bytes >= self._settings.write_cache_size_bytes
-        return self._space.mode is Mode.WRITABLE and not is_full
+        return self._space.mode is Mode.WRITABLE and not self._is_cache_full()
 
     def _pause(self) -> None:
         # On the worker's thread, and long enough however little that has worked.
@@ -232,6 +236,7 @@ class CheckpointLoop:
         elif error is None:
             result = burying.result()
             self._contents.finish_burial(result)
+            self._measures.waiting_logs = sum(map(len, result.left))
             if plan.tombstones or plan.drops:
                 self._compaction.on_deleted()
             deleted, emptied = (sum(map(len, logs)) for logs in (result.deleted, result.emptied))

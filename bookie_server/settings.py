@@ -198,7 +198,8 @@ class LayoutSettings(SpaceSettings):
     journal_zero_chunk_bytes: int = setting(8 * _MIB, minimum=4096)
     """How much is zero-filled ahead at a time. Larger: fewer syncs in the background, each competing longer."""
     write_cache_size_bytes: int = setting(64 * _MIB, minimum=4096)
-    """Synced bytes kept in memory before a checkpoint starts. Larger: fewer, larger entry logs, longer replay."""
+    """Synced bytes kept in memory before a checkpoint starts. Larger: fewer, larger entry logs, longer replay.
+    Much smaller than the default: a fast writer has a checkpoint begun, with a file and a sync for each directory, many times a second."""
     block_size_bytes: int = setting(64 * 1024, minimum=512, maximum=4 * _MIB)
     """Unit of index and checksum in an entry log. Larger: smaller index, more read for one small entry."""
 

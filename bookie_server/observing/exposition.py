@@ -131,6 +131,7 @@ class BookieExposition(Collector):
         )
         yield counter("bookie_dropped_ledgers", "Copies too many", measures.dropped_ledgers)
         yield counter("bookie_deleted_entry_logs", "Entry logs deleted", measures.deleted_logs)
+        yield gauge("bookie_waiting_entry_logs", "To be deleted", measures.waiting_logs)
         yield counter("bookie_compacted_bytes", "Copied to new logs", measures.compacted_bytes)
 
     def _files(self) -> Iterator[Metric]:

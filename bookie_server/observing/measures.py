@@ -27,6 +27,8 @@ class BookieMeasures:
     dropped_ledgers: int = 0
     """Copies too many: others hold what the metadata promises."""
     deleted_logs: int = 0
+    waiting_logs: int = 0
+    """Of those that nobody needs: what the last burial left to the next."""
     compacted_bytes: int = 0
     """Copied to new entry logs."""
     scrubbed_bytes: int = 0

@@ -141,6 +141,8 @@ def delete_unused(
         OSError: a log may or may not be deleted.
     """
     stored = set(log_ids(files, directory))
+    copied = stored.intersection(emptied)
+    unused = sorted(copied.union(stored.intersection(dead)))
     became: dict[str, list[int]] = {
         "deleted": [],
         "emptied": [],
@@ -148,9 +150,12 @@ def delete_unused(
         "kept": [],
         "left": [],
     }
-    for log_id in (*dead, *emptied):
-        if log_id not in stored:
-            continue
+    doomed: list[int] = []
+    for place, log_id in enumerate(unused):
+        if len(doomed) == most:
+            # Not even looked at: of thousands each burial would read every footer again.
+            became["left"] = unused[place:]
+            break
         try:
             ledger_ids = ledgers_in(files, directory, log_id, instance_id)
         except DamagedFileError as damage:
@@ -160,18 +165,14 @@ def delete_unused(
             _LOGGER.warning("an unused log is kept until it can be read. detail=%s", error)
             became["unread"].append(log_id)
             continue
-        if log_id in emptied:
+        if log_id in copied:
             became["emptied"].append(log_id)
         elif all(id in buried or says_dropped(handles.get(id, b"\0")) for id in ledger_ids):
             became["deleted"].append(log_id)
         else:
             became["kept"].append(log_id)
-    doomed = sorted([*became["deleted"], *became["emptied"]])
-    if most is not None and most < len(doomed):
-        became["left"] = doomed[most:]
-        for what in ("deleted", "emptied"):
-            became[what] = [log_id for log_id in became[what] if log_id < doomed[most]]
-        doomed = doomed[:most]
+            continue
+        doomed.append(log_id)
     for log_id in doomed:
         path = f"{directory}/{file_name(log_id)}"
         if pause is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from bookie_server import checkpoint_loop
 from bookie_server.bookie import Bookie
 from bookie_server.checkpoint_loop import is_due, may_rest
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.wire.messages import Status
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
@@ -87,6 +90,28 @@ async def test_a_full_cache_is_written_at_once(
             large = section([bytes(MUCH)], number, length_before=number * MUCH)
             assert await add(bookie, large) is Status.OK
             await until(lambda: not bookie.storage.contents.cached_bytes)
+
+
+async def test_a_cache_that_fills_while_a_checkpoint_is_written_is_written_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody woke the loop again: it had not begun to wait."""
+    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
+    sizes = {"write_cache_size_bytes": MUCH, "checkpoint_interval_ms": 3_600_000}
+    async with running_bookie(tmp_path, **sizes) as bookie:
+        contents, write = bookie.storage.contents, bookie.storage.checkpoints.write
+        may_go_on = threading.Event()
+
+        def slow(*given: Any) -> CheckpointResult:
+            may_go_on.wait(seconds(60))
+            return write(*given)
+
+        monkeypatch.setattr(bookie.storage.checkpoints, "write", slow)
+        assert await add(bookie, section([bytes(MUCH)], 0)) is Status.OK
+        await until(lambda: contents.is_checkpointing)
+        assert await add(bookie, section([bytes(MUCH)], 1, length_before=MUCH)) is Status.OK
+        may_go_on.set()
+        await until(lambda: not contents.cached_bytes)
 
 
 @pytest.mark.parametrize(

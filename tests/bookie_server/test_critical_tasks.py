@@ -59,6 +59,20 @@ async def test_a_defect_in_a_critical_task_stops_the_bookie(
         monkeypatch.undo()
 
 
+async def test_a_checkpoint_of_a_full_cache_that_cannot_be_ended_stops_the_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop was woken for another one, which could not begin, and again, and nobody else had a turn."""
+    settings = {"checkpoint_interval_ms": 3_600_000, "write_cache_size_bytes": 4096}
+    async with running_bookie(tmp_path, **settings) as bookie:
+        monkeypatch.setattr(Contents, "finish_checkpoint", fail)
+        answers: list[Status] = []
+        bookie.add(section([bytes(8192)]), answers.append)
+        async with asyncio.timeout(seconds(60)):
+            assert isinstance(await bookie.failed, PlantedError)
+        monkeypatch.undo()
+
+
 @pytest.mark.parametrize(
     "task",
     ["looks at disks", "room for a start", "registers", "keeps it", "collects garbage", "scrubs"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bookie_server import checkpoint_loop
 from bookie_server.bookie import Bookie
 from bookie_server.core.space import Disk, Mode
 from bookie_server.reads.fetching import Fetcher
+from bookie_server.storage.burial import BurialResult
 from bookie_server.wire.messages import (
     ListRequest,
     LongPoll,
@@ -20,6 +22,7 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
+from bookie_server.workers import ThreadWorkers
 from tests.doubles.records import KEY, add, section
 from tests.doubles.storage import running_bookie, small_settings, start_bookie
 from tests.doubles.waits import until
@@ -75,32 +78,98 @@ async def test_it_is_deleted_though_the_disk_is_full(tmp_path: Path) -> None:
     await bookie.stop()
 
 
-@pytest.mark.parametrize(("is_short", "left"), [(False, [3, 1, 0]), (True, [0])])
-async def test_much_is_deleted_little_by_little(
-    is_short: bool, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three bookies that deleted 91 logs each kept every sync of their disk waiting for three seconds."""
+async def with_logs(place: Path, monkeypatch: pytest.MonkeyPatch, **changes: int) -> Bookie:
+    """A bookie with ledgers 0 to 4, each in a log of its own, that deletes two at once, or four for room."""
     monkeypatch.setattr(checkpoint_loop, "_DELETED_AT_ONCE", 2)
+    monkeypatch.setattr(checkpoint_loop, "_DELETED_FOR_ROOM", 4)
+    monkeypatch.setattr(checkpoint_loop, "_DELETED_IN_HASTE", 1)
     for ledger_id in range(5):
-        async with running_bookie(tmp_path) as before:
+        async with running_bookie(place) as before:
             assert await add(before, section([b"x"], ledger_id=ledger_id)) is Status.OK
-    assert len(logs(tmp_path)) == 5
-    bookie = await start_bookie(tmp_path, checkpoint_interval_ms=100)
+    assert len(logs(place)) == 5
+    return await start_bookie(place, **changes)
+
+
+def watch_burials(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many logs each deletes, as they go on."""
     seen: list[int] = []
     bury = bookie.storage.checkpoints.bury
 
-    def watched(*plan: Any, **how: Any) -> Any:
+    def watched(*plan: Any, **how: Any) -> BurialResult:
         result = bury(*plan, **how)
-        seen.append(len(logs(tmp_path)))
+        seen.append(sum(map(len, result.deleted)))
         return result
 
     monkeypatch.setattr(bookie.storage.checkpoints, "bury", watched)
-    if is_short:
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("mode", "deleted"),
+    [(Mode.WRITABLE, [2, 2, 1]), (Mode.READ_ONLY, [4, 1]), (Mode.FULL, [4, 1])],
+)
+async def test_much_is_deleted_little_by_little(
+    mode: Mode, deleted: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three bookies that deleted 91 logs each kept every sync of their disk waiting for three seconds."""
+    bookie = await with_logs(tmp_path, monkeypatch, checkpoint_interval_ms=100)
+    seen = watch_burials(bookie, monkeypatch)
+    bookie.set_readonly_by_hand(mode is Mode.READ_ONLY)
+    if mode is Mode.FULL:
         bookie.space.on_no_room()
+    assert bookie.space.mode is mode
     assert await bookie.delete([(0, 4)]) is Status.OK
     await until(lambda: not logs(tmp_path))
     await bookie.stop()
-    assert seen[: len(left)] == left
+    assert seen[: len(deleted)] == deleted
+
+
+async def test_a_checkpoint_of_a_full_cache_waits_for_one_log_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind it, every writer may wait."""
+    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
+    much = 2 * 1024 * 1024
+    bookie = await with_logs(tmp_path, monkeypatch, write_cache_size_bytes=much)
+    seen = watch_burials(bookie, monkeypatch)
+    assert await bookie.delete([(0, 4)]) is Status.OK
+    for number in range(2):
+        large = section([bytes(much)], number, ledger_id=9, length_before=number * much)
+        assert await add(bookie, large) is Status.OK
+        await until(lambda: not bookie.storage.contents.cached_bytes)
+    await bookie.stop()
+    assert seen == [1, 1]
+    assert bookie.measures.waiting_logs == 3
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_large_log_is_deleted_in_parts_with_pauses_unless_a_checkpoint_waits(
+    is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mib = 1024 * 1024
+    async with running_bookie(tmp_path) as before:
+        for number in range(3):
+            large = section([bytes(3 * mib)], number, length_before=number * 3 * mib)
+            assert await add(before, large) is Status.OK
+    rests: list[tuple[bool, float]] = []
+
+    def rest(_: ThreadWorkers, may_rest: Callable[[], bool], times: float, most_s: float) -> None:
+        # A checkpoint's own are shorter than it works, and no more than so many times.
+        if times >= 1_000:
+            rests.append((may_rest(), most_s))
+
+    monkeypatch.setattr(ThreadWorkers, "rest", rest)
+    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
+    bookie = await start_bookie(tmp_path, write_cache_size_bytes=mib)
+    assert await bookie.delete([(LEDGER, LEDGER)]) is Status.OK
+    if is_full:
+        assert await add(bookie, section([bytes(mib)], ledger_id=9)) is Status.OK
+    else:
+        bookie._checkpoints._is_full.set()
+    await until(lambda: bookie.measures.deleted_logs == 1)
+    await bookie.stop()
+    assert rests == [(not is_full, checkpoint_loop._PAUSE_S)] * 2
+    assert checkpoint_loop._PAUSE_S < 0.02, "eight logs of 64 MiB take a second"
 
 
 async def test_who_waits_for_news_of_a_deleted_ledger_is_told(tmp_path: Path) -> None:

@@ -168,15 +168,17 @@ class RealFileSystem(FileSystem):
     def delete_gently(self, path: str, pause: Callable[[], None]) -> None:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = with_reserve(lambda: os.open(path, flags))
+            descriptor = os.open(path, flags)
         except OSError:
-            # To remove the name takes no descriptor, and no right to the file.
+            # To remove the name takes no descriptor, and no right to the file: in a shortage it waits for none.
             self.delete(path)
             return
         try:
             # First: what is shorter than it was could be taken for damaged, what has no name is gone.
             os.unlink(path)
-            size = os.fstat(descriptor).st_size
+            found = os.fstat(descriptor)
+            # Somebody keeps it by another name: it gives back nothing, and is theirs.
+            size = 0 if found.st_nlink else found.st_size
             # Whole pages: who reads it still finds it too short, and no zeros in it.
             for left in range((size - 1) // GIVEN_BACK_SIZE * GIVEN_BACK_SIZE, 0, -GIVEN_BACK_SIZE):
                 # Closed, it gives back the rest at once.

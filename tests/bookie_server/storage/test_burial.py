@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from bookie_server.core.ledger_ranges import LedgerRanges, within
 from bookie_server.core.records import Add, Replace, Tombstone
-from bookie_server.storage.logs.entry_log import log_ids
+from bookie_server.storage import burial
+from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.logs.entry_log import ledgers_in, log_ids
 from bookie_server.storage.logs.log_use import LogUse
 from tests.simulation.kit.storage_model import Model, open_small, run_of, started
 
@@ -49,6 +55,46 @@ def test_a_burial_of_a_few_logs_leaves_the_others_to_the_next() -> None:
         contents.finish_burial(checkpoints.bury(plan, most=1))
         left.append(logs(model))
     assert left == [[2], []]
+
+
+def test_a_burial_of_a_few_logs_looks_at_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read the footers of all that were dead: of a thousand logs some sixty thousand."""
+    looked_at: list[int] = []
+
+    def watched(files: FileSystem, directory: str, log_id: int, instance_id: bytes) -> set[int]:
+        looked_at.append(log_id)
+        return set(ledgers_in(files, directory, log_id, instance_id))
+
+    monkeypatch.setattr(burial, "ledgers_in", watched)
+    model = filled()
+    model.write([Tombstone(1, 2)])
+    contents, checkpoints = model.storage.contents, model.storage.checkpoints
+    while (plan := contents.begin_burial()) is not None:
+        contents.finish_burial(checkpoints.bury(plan, most=1))
+    assert looked_at == [1, 2]
+
+
+def test_logs_that_are_kept_are_in_nobodys_way() -> None:
+    """The first one holds a ledger that lives: the one behind it goes all the same."""
+    model = filled()
+    model.write([Tombstone(1, 1)])
+    contents, checkpoints = model.storage.contents, model.storage.checkpoints
+    plan = contents.begin_burial()
+    assert plan is not None
+    looked = replace(plan, dead_logs=((1, 2),))
+    result = checkpoints.bury(looked, most=1)
+    assert (result.kept, result.deleted, result.left) == (((1,),), ((2,),), ((),))
+
+
+def test_of_logs_that_were_rewritten_a_few_go_at_once_too() -> None:
+    model = filled()
+    model.write([Tombstone(1, 2)])
+    plan = model.storage.contents.begin_burial()
+    assert plan is not None
+    rewritten = replace(plan, dead_logs=((),), emptied_logs=((1, 2),))
+    result = model.storage.checkpoints.bury(rewritten, most=1)
+    assert (result.emptied, result.deleted, result.left) == (((1,),), ((),), ((2,),))
+    assert logs(model) == [2]
 
 
 def test_a_log_whose_checkpoint_ran_while_its_ledgers_were_deleted_goes_too() -> None:

@@ -202,6 +202,36 @@ def test_a_small_file_is_deleted_without_a_pause(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_file_that_somebody_keeps_by_another_name_stays_whole_there(tmp_path: Path) -> None:
+    """A copy made with ``cp -al`` before an upgrade was cut to its first part."""
+    path, kept = tmp_path / "log", tmp_path / "kept"
+    path.write_bytes(bytes(3 * GIVEN_BACK_SIZE))
+    kept.hardlink_to(path)
+    RealFileSystem().delete_gently(str(path), pytest.fail)
+    assert not path.exists()
+    assert kept.stat().st_size == 3 * GIVEN_BACK_SIZE
+
+
+def test_a_disk_that_gives_nothing_back_in_parts_is_left_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a courtesy: no bookie ends for it, and no descriptor stays."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "planted")
+
+    path, before = tmp_path / "log", open_descriptors()
+    path.write_bytes(bytes(2 * GIVEN_BACK_SIZE))
+    monkeypatch.setattr(os, "ftruncate", fail)
+    RealFileSystem().delete_gently(str(path), lambda: None)
+    assert not path.exists()
+    assert open_descriptors() == before
+
+
 def test_a_file_that_cannot_be_opened_is_deleted_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
