@@ -18,7 +18,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from bookie_server.carrier.bodies import new_body
+import numpy as np
+
 from bookie_server.carrier.byte_stream import BUFFERS_MAX, ByteStream
 from bookie_server.carrier.read_ahead import ReadAhead
 from bookie_server.carrier.tls_stream import secure
@@ -30,6 +31,12 @@ STEP_S = 0.002
 """About the longest that one connection keeps the event loop to itself while bytes keep coming."""
 _LOGGER = logging.getLogger(__name__)
 _DISCARDED_AT_ONCE = 64 * 1024
+
+
+def new_body(size_bytes: int) -> memoryview:
+    """Memory for what follows a head."""
+    # Not a bytearray, which is filled with zeros first.
+    return np.empty(size_bytes, np.uint8).data
 
 
 class ConnectionEndedError(ConnectionError):

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.sockets import connect
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.carrier.tls_stream import connect_over_tls

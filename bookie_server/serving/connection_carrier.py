@@ -7,8 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection
+from bookie_server.carrier.connection import Connection, new_body
 from bookie_server.memory.frames import FramesInProgress
 from bookie_server.serving.adds import AddCarrier, F
 from bookie_server.wire.limits import PIECE_SIZE_MIN, USUAL_SIZE_MAX

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection
+from bookie_server.carrier.connection import Connection, new_body
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.memory.frames import FramesInProgress
 from bookie_server.serving.adds import FrameCarrier

@@ -22,6 +22,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from spark_bookkeeper.ledger.errors import TlsNeededError, TlsNotOfferedError
+from spark_bookkeeper.ledger.kept_memory import keep_memory
 from spark_bookkeeper.settings import ClientSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Connections:
     def __init__(
         self, registry: BookieRegistry, settings: ClientSettings, make_client: MakeClient
     ) -> None:
+        keep_memory()
         self.moves = 0
         """How often a bookie was found at another address than before."""
         self._registry = registry

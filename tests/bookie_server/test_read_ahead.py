@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from bookie_server.carrier import connection
-from bookie_server.carrier.bodies import new_body
 from bookie_server.carrier.byte_stream import ByteStream
-from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.read_ahead import AHEAD_BYTES_MAX, ReadAhead
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.wire.buffer import Buffer

@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from bookie_server.carrier import connection
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.carrier.taking import receive_untaken
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.envelope import Head, Kind, encode_head

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.client.message_stream import MessageStream, StreamEndedError
 from bookie_server.client.rpc.answering import SectionsOfV2, SectionsOfV3, SentSection
 from bookie_server.wire.buffer import Buffer

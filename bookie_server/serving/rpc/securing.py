@@ -6,8 +6,7 @@ the two could have his requests taken for the client's.
 
 from __future__ import annotations
 
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection
+from bookie_server.carrier.connection import Connection, new_body
 from bookie_server.serving.server_tls import ServerTls
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.rpc import messages, v3

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from bookie_server.carrier.bodies import new_body
-from bookie_server.carrier.connection import Connection, ConnectionEndedError
+from bookie_server.carrier.connection import Connection, ConnectionEndedError, new_body
 from bookie_server.serving.acceptor import Acceptor
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.rpc.adds import RECEIVED_SIZE_MAX, RpcConnection
