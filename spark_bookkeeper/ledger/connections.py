@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.kept_memory import keep_memory
 from bookie_server.client.settings import BOOKIE_PROTOCOLS, ConnectionSettings
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.endpoints import BOOKIE_RPC, BookieServiceInfo, Endpoint
@@ -22,7 +23,6 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from spark_bookkeeper.ledger.errors import TlsNeededError, TlsNotOfferedError
-from spark_bookkeeper.ledger.kept_memory import keep_memory
 from spark_bookkeeper.settings import ClientSettings
 
 _LOGGER = logging.getLogger(__name__)
