@@ -213,13 +213,13 @@ class CheckpointLoop:
 
     def _deleted_at_once(self) -> int:
         """Most logs of a directory that a burial may delete now."""
-        if self._space.mode is not Mode.WRITABLE:
+        if self._space.is_short:
             return _DELETED_FOR_ROOM
         return _DELETED_IN_HASTE if self._is_cache_full() else _DELETED_AT_ONCE
 
     def _is_in_no_hurry(self) -> bool:
         """Whether neither the disk waits for what a burial gives back, nor writers for the checkpoint behind it."""
-        return self._space.mode is Mode.WRITABLE and not self._is_cache_full()
+        return not self._space.is_short and not self._is_cache_full()
 
     def _pause(self) -> None:
         # On the worker's thread, and long enough however little that has worked.
@@ -231,12 +231,13 @@ class CheckpointLoop:
         error = burying.exception()
         if isinstance(error, NoRoomError):
             self._contents.return_burial(plan)
+            self._measures.waiting_logs = sum(map(len, (*plan.dead_logs, *plan.emptied_logs)))
             self._bury_at_s = asyncio.get_running_loop().time() + _TRY_AGAIN_S
             _LOGGER.error("deleted ledgers not buried, to be tried again. detail=%s", error)
         elif error is None:
             result = burying.result()
             self._contents.finish_burial(result)
-            self._measures.waiting_logs = sum(map(len, result.left))
+            self._measures.waiting_logs = sum(map(len, (*result.left, *result.unread)))
             if plan.tombstones or plan.drops:
                 self._compaction.on_deleted()
             deleted, emptied = (sum(map(len, logs)) for logs in (result.deleted, result.emptied))

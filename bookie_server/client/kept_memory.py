@@ -8,17 +8,19 @@ Bookies have it as it is: there it goes with memory that hostile clients use up.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
 
-_LARGEST_BYTES = 16 * 1024 * 1024
-"""More than any reply; a process may keep twice this."""
+_TAUGHT_BYTES = 8 * 1024 * 1024
+"""Twice this is more than what replies on their way take together, and what each arena of glibc may keep at its end."""
 
 
 @cache
 def keep_memory() -> None:
-    """Have this process keep up to 32 MiB of what it frees; once is enough, and for its children, too."""
+    """Have this process keep more of what it frees; once is enough, and for whoever is forked from it."""
     # Never written to, it takes no memory. Where settings of glibc say how much it keeps, or there is another
     # allocator, nothing comes of it.
-    np.empty(_LARGEST_BYTES, np.uint8)
+    with suppress(MemoryError):
+        np.empty(_TAUGHT_BYTES, np.uint8)

@@ -144,6 +144,11 @@ class Space:
         return max(found, Mode.READ_ONLY) if self.is_readonly_by_hand else found
 
     @property
+    def is_short(self) -> bool:
+        """Whether a disk had no room for new entries when it was looked at last, or a write found none since."""
+        return self._has_no_room or self._found_mode is not Mode.WRITABLE
+
+    @property
     def free_bytes(self) -> int | None:
         """Of the fullest disk, what nobody was promised; ``None`` before the first look."""
         return min(map(self._unpromised_bytes, self._disks), default=None)

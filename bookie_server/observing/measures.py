@@ -28,7 +28,7 @@ class BookieMeasures:
     """Copies too many: others hold what the metadata promises."""
     deleted_logs: int = 0
     waiting_logs: int = 0
-    """Of those that nobody needs: what the last burial left to the next."""
+    """That no row names: what the last burial left to the next, and what it could not look at."""
     compacted_bytes: int = 0
     """Copied to new entry logs."""
     scrubbed_bytes: int = 0

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bookie_server.core.handle_state import LedgerHandleState
-from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.index.directory import DirectoryIndex
@@ -21,6 +21,14 @@ from bookie_server.storage.index.handle_state import says_dropped
 from bookie_server.storage.logs.entry_log import file_name, ledgers_in, log_ids
 
 _LOGGER = logging.getLogger(__name__)
+_UNREAD_MAX = 8
+"""Logs that one burial cannot look at; of a sick disk each may take seconds, and a checkpoint waits."""
+
+
+class LedgerSet(Protocol):
+    """Ledgers that can be asked for, such as ``LedgerRanges``."""
+
+    def __contains__(self, ledger_id: int, /) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +132,7 @@ def delete_unused(
     dead: Sequence[int],
     emptied: Sequence[int],
     *,
-    buried: LedgerRanges,
+    buried: LedgerSet,
     handles: Mapping[int, bytes],
     instance_id: bytes,
     most: int | None = None,
@@ -152,7 +160,7 @@ def delete_unused(
     }
     doomed: list[int] = []
     for place, log_id in enumerate(unused):
-        if len(doomed) == most:
+        if len(doomed) == most or len(became["unread"]) == _UNREAD_MAX:
             # Not even looked at: of thousands each burial would read every footer again.
             became["left"] = unused[place:]
             break

@@ -16,7 +16,7 @@ from functools import partial
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
-from bookie_server.storage.burial import BurialPlan, BurialResult, delete_unused
+from bookie_server.storage.burial import BurialPlan, BurialResult, LedgerSet, delete_unused
 from bookie_server.storage.compaction.rewrite import Rewritten, rewrite
 from bookie_server.storage.compaction.rules import LogShare
 from bookie_server.storage.compaction.survey import survey
@@ -31,6 +31,16 @@ from bookie_server.storage.logs.entry_log import AfterWrite, write_entry_log
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids as logs_in
 from bookie_server.storage.logs.write_cache import WriteCache
+
+
+class _InEach:
+    """The ledgers that are in each of some sets."""
+
+    def __init__(self, sets: Sequence[LedgerSet]) -> None:
+        self._sets = sets
+
+    def __contains__(self, ledger_id: int, /) -> bool:
+        return all(ledger_id in each for each in self._sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +132,47 @@ class Checkpoints:
             StorageFailedError: as :meth:`write`.
         """
         with self._failing("burial"):
-            if plan.tombstones or plan.drops:
-                handles = {id: encode_handle_state(handle) for id, handle in plan.drops.items()}
-                for index in self._indexes:
-                    dropped, tombstones = sorted(plan.drops), list(plan.tombstones)
-                    index.commit(IndexDelta(index.state, {}, handles, tombstones, dropped=dropped))
-            ends = [
-                delete_unused(
-                    self._files,
-                    index.directory,
-                    plan.dead_logs[index.index],
-                    plan.emptied_logs[index.index],
-                    buried=index.tombstones,
-                    handles=index.handles,
-                    instance_id=self._instance_id,
-                    most=most,
-                    pause=pause,
-                )
-                for index in self._indexes
-            ]
+            delete = partial(self._delete_unused, plan, most, pause)
+            try:
+                self._commit(plan)
+            except NoRoomError:
+                # What was buried before needs no delta, and may be the room for this one.
+                delete(buried=_InEach([index.tombstones for index in self._indexes]))
+                raise
+            return delete()
+
+    def _commit(self, plan: BurialPlan) -> None:
+        """Have every index know what is buried."""
+        if not (plan.tombstones or plan.drops):
+            return
+        handles = {id: encode_handle_state(handle) for id, handle in plan.drops.items()}
+        for index in self._indexes:
+            dropped, tombstones = sorted(plan.drops), list(plan.tombstones)
+            index.commit(IndexDelta(index.state, {}, handles, tombstones, dropped=dropped))
+
+    def _delete_unused(
+        self,
+        plan: BurialPlan,
+        most: int | None,
+        pause: Callable[[], None] | None,
+        *,
+        buried: LedgerSet | None = None,
+    ) -> BurialResult:
+        """As :func:`delete_unused`, in each directory; with ``buried``, of these ledgers alone."""
+        ends = [
+            delete_unused(
+                self._files,
+                index.directory,
+                plan.dead_logs[index.index],
+                plan.emptied_logs[index.index],
+                buried=index.tombstones if buried is None else buried,
+                handles=index.handles if buried is None else {},
+                instance_id=self._instance_id,
+                most=most,
+                pause=pause,
+            )
+            for index in self._indexes
+        ]
         names = ("deleted", "emptied", "unread", "kept", "left")
         return BurialResult(**{name: tuple(end[name] for end in ends) for name in names})
 

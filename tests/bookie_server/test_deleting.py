@@ -104,6 +104,17 @@ def watch_burials(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+async def test_by_hand_a_disk_is_not_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that is emptied deletes as slowly as others: its neighbours have the same disk."""
+    bookie = await with_logs(tmp_path, monkeypatch, checkpoint_interval_ms=100)
+    seen = watch_burials(bookie, monkeypatch)
+    bookie.set_readonly_by_hand(True)
+    assert await bookie.delete([(0, 4)]) is Status.OK
+    await until(lambda: not logs(tmp_path))
+    await bookie.stop()
+    assert seen[:3] == [2, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("mode", "deleted"),
     [(Mode.WRITABLE, [2, 2, 1]), (Mode.READ_ONLY, [4, 1]), (Mode.FULL, [4, 1])],
@@ -114,7 +125,9 @@ async def test_much_is_deleted_little_by_little(
     """Three bookies that deleted 91 logs each kept every sync of their disk waiting for three seconds."""
     bookie = await with_logs(tmp_path, monkeypatch, checkpoint_interval_ms=100)
     seen = watch_burials(bookie, monkeypatch)
-    bookie.set_readonly_by_hand(mode is Mode.READ_ONLY)
+    if mode is Mode.READ_ONLY:
+        short = small_settings(tmp_path).reserve_for_fences_bytes
+        bookie.on_look(bookie.begin_look(), [Disk(short, True, True)])
     if mode is Mode.FULL:
         bookie.space.on_no_room()
     assert bookie.space.mode is mode

@@ -210,7 +210,7 @@ mutant(
     "a burial writes a drop into the first index alone",
     _DROPPING,
     "test_what_is_dropped_is_so_in_every_directory[bury]",
-).edit(Checkpoints.bury, {"dropped, tombstones = sorted(plan.drops),": "dropped, tombstones = sorted(plan.drops) if index.index == 0 else [],"})  # fmt: skip
+).edit(Checkpoints._commit, {"dropped, tombstones = sorted(plan.drops),": "dropped, tombstones = sorted(plan.drops) if index.index == 0 else [],"})  # fmt: skip
 mutant(
     "drop_in_the_first_directory_of_a_checkpoint",
     "a checkpoint writes a drop into the first index alone",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -37,7 +38,11 @@ def faults(who: str) -> int:
     """Of ten rounds of four pieces of a MiB."""
     asked = [sys.executable, "-c", _SCRIPT, who]
     limit_s = seconds(60)
-    found = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=limit_s)
+    # Settings of glibc, of which some machines have some, count before what it is taught.
+    untold = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    found = subprocess.run(
+        asked, check=True, capture_output=True, text=True, timeout=limit_s, env=untold
+    )
     return int(found.stdout)
 
 
@@ -46,5 +51,6 @@ def faults(who: str) -> int:
 )
 def test_a_reader_of_large_replies_takes_no_fresh_pages() -> None:
     """Every page was a new one: 992 faults a round, a quarter of a batch read's time."""
-    assert faults("nobody") > 5_000, "else this shows nothing"
+    if faults("nobody") < 5_000:
+        pytest.skip("this system gives processes large pages, or its allocator keeps them anyway")
     assert faults("a client") < 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bookie_server.core.ledger_ranges import LedgerRanges, within
 from bookie_server.core.records import Add, Replace, Tombstone
 from bookie_server.storage import burial
+from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.logs.entry_log import ledgers_in, log_ids
 from bookie_server.storage.logs.log_use import LogUse
@@ -72,6 +74,66 @@ def test_a_burial_of_a_few_logs_looks_at_no_more_of_them(monkeypatch: pytest.Mon
     while (plan := contents.begin_burial()) is not None:
         contents.finish_burial(checkpoints.bury(plan, most=1))
     assert looked_at == [1, 2]
+
+
+@pytest.mark.parametrize("without_room", [0, 1])
+def test_what_waits_gives_its_room_back_where_there_is_none_to_bury_more(
+    without_room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for a delta, which waited for the room that it holds."""
+    model = started(directories=2)
+    for ledger_id in range(1, 9):
+        model.write([Add(run_of(ledger_id, range(3)))])
+        model.checkpoint()
+    everywhere = [f"/ledgers{number}" for number in range(2)]
+
+    def stored() -> int:
+        return sum(len(log_ids(model.files, directory)) for directory in everywhere)
+
+    contents, checkpoints = model.storage.contents, model.storage.checkpoints
+    model.write([Tombstone(1, 4)])
+    first = contents.begin_burial()
+    assert first is not None
+    contents.finish_burial(checkpoints.bury(first, most=1))
+    assert stored() == 6, "one of each directory is gone, and two wait"
+
+    def refuse(_: object) -> None:
+        raise NoRoomError("/ledgers", "no room")
+
+    model.write([Tombstone(5, 8)])
+    second = contents.begin_burial()
+    assert second is not None
+    with monkeypatch.context() as full:
+        full.setattr(checkpoints._indexes[without_room], "commit", refuse)
+        with pytest.raises(NoRoomError):
+            checkpoints.bury(second)
+    assert stored() == 4, "of those that not every directory knows as deleted none"
+
+    contents.return_burial(second)
+    third = contents.begin_burial()
+    assert third is not None
+    assert third.tombstones == ((5, 8),)
+    contents.finish_burial(checkpoints.bury(third))
+    assert stored() == 0
+
+
+def test_of_logs_that_cannot_be_looked_at_a_burial_tries_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sick disk may take seconds for each, and a checkpoint waits."""
+    monkeypatch.setattr(burial, "_UNREAD_MAX", 1)
+
+    def fail(*_: object) -> set[int]:
+        raise OSError(errno.EIO, "planted")
+
+    model = filled()
+    model.write([Tombstone(1, 2)])
+    plan = model.storage.contents.begin_burial()
+    assert plan is not None
+    with monkeypatch.context() as sick:
+        sick.setattr(burial, "ledgers_in", fail)
+        result = model.storage.checkpoints.bury(replace(plan, dead_logs=((1, 2),)))
+    assert (result.unread, result.left) == (((1,),), ((2,),))
 
 
 def test_logs_that_are_kept_are_in_nobodys_way() -> None:
