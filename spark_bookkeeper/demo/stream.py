@@ -195,7 +195,9 @@ def run_killed_stream(
     with _count_rows("stream the rest", log, report):
         driver.wait_for_end()
     log.collect()
-    report.compare("batches in the log", BATCHES, log.last_batch() + 1)
+    # As many as Spark made, and not always as many as there is input for: killed between its source's note of a batch's
+    # files and its own of the batch, it gives the next one these files and its own.
+    report.compare("batches in the log", driver.last_batch_noted() + 1, log.last_batch() + 1)
     report.compare("replays skipped, of commits Spark had not noted", replays, driver.replays())
 
 
