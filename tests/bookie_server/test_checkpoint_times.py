@@ -79,13 +79,20 @@ async def test_a_checkpoint_leaves_nothing_of_what_it_wrote_in_memory(tmp_path: 
         await until(lambda: cache() is None)
 
 
+@asynccontextmanager
+async def told_bookie(place: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bookie]:
+    """A bookie that writes a checkpoint of ``MUCH`` if it is told of it, and does not look by itself."""
+    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
+    sizes = {"write_cache_size_bytes": MUCH, "checkpoint_interval_ms": 3_600_000}
+    async with running_bookie(place, **sizes) as bookie:
+        yield bookie
+
+
 async def test_a_full_cache_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fast writer filled the room beside it before anybody looked, and every writer waited for the checkpoint."""
-    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
-    sizes = {"write_cache_size_bytes": MUCH, "checkpoint_interval_ms": 3_600_000}
-    async with running_bookie(tmp_path, **sizes) as bookie:
+    async with told_bookie(tmp_path, monkeypatch) as bookie:
         for number in range(3):
             large = section([bytes(MUCH)], number, length_before=number * MUCH)
             assert await add(bookie, large) is Status.OK
@@ -96,9 +103,7 @@ async def test_a_cache_that_fills_while_a_checkpoint_is_written_is_written_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody woke the loop again: it had not begun to wait."""
-    monkeypatch.setattr(checkpoint_loop, "_LOOK_S", 3_600.0)
-    sizes = {"write_cache_size_bytes": MUCH, "checkpoint_interval_ms": 3_600_000}
-    async with running_bookie(tmp_path, **sizes) as bookie:
+    async with told_bookie(tmp_path, monkeypatch) as bookie:
         contents, write = bookie.storage.contents, bookie.storage.checkpoints.write
         may_go_on = threading.Event()
 

@@ -13,14 +13,14 @@ from tests.patience import seconds
 
 _SCRIPT = """
 import resource
-from pathlib import Path
+import sys
 import numpy as np
 from bookkeeper_metadata.bookies import BookieRegistry
 from spark_bookkeeper.ledger.connections import Connections
 from spark_bookkeeper.settings import ClientSettings
 from unittest.mock import Mock
 
-if __import__("sys").argv[1] == "a client":
+if sys.argv[1] == "a client":
     Connections(Mock(BookieRegistry), ClientSettings(), Mock())
 size = 1024 * 1024
 for round in range(20):
