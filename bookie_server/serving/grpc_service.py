@@ -86,7 +86,8 @@ class GrpcService:
         disconnect = partial(self._clients.disconnect, context.peer())
         writing = asyncio.Lock()
 
-        async def send(_: int, frame: bytes, room: Room | None) -> None:
+        async def send(_: int, parts: Sequence[Buffer], room: Room | None) -> None:
+            (frame,) = parts
             # A call takes one message at a time.
             async with writing:
                 if room is not None:

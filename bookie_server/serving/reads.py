@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.slots import Places
 from bookie_server.wire import codec
+from bookie_server.wire.buffer import Buffer, memory_of
 from bookie_server.wire.messages import IdRange, ReadRequest, Status, StoredReply
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
 from bookkeeper_metadata.model import NO_ENTRY_ID
@@ -23,11 +24,13 @@ READS_IN_FLIGHT_MAX = 64
 """Reads of one client executed at once, over all its streams; the others wait in the streams."""
 COPIES_OF_REPLY = 2
 """gRPC sends a copy, and lets the reply itself go no sooner than that."""
+_PARTS_MAX = 64
+"""Of a reply that is not joined; more of them cost as much as a copy."""
 _LOGGER = logging.getLogger(__name__)
 
-SendReply = Callable[[int, bytes, Room | None], Awaitable[None]]
-"""Sends the reply to the request with this number; its room, if it has one, is the client's from now on. Returns
-when it is on its way."""
+SendReply = Callable[[int, Sequence[Buffer], Room | None], Awaitable[None]]
+"""Sends the reply, in parts, to the request with this number; its room, if it has one, is the client's from now on.
+Returns when it is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class ReadLimits:
     """Reads that are taken from the stream; those beyond the slots wait."""
     is_gone: Callable[[], bool]
     """Whether nobody is there for a reply."""
+    takes_parts: bool
+    """Whether a reply is sent as it is; else each is one part, since to be sent it would be joined."""
 
 
 class Reads:
@@ -62,7 +67,7 @@ class Reads:
             request_id, request = codec.parse_read_request(data)
         except codec.BadRequestError as refused:
             self._bookie.measures.reads.add(0.0, Status.BAD_REQUEST.name)
-            await self._send(number, refused.reply, None)
+            await self._send(number, (refused.reply,), None)
             return
         # Before there is a task: requests beyond the limit stay in
         # the carrier's buffers, not in memory of ours.
@@ -93,27 +98,36 @@ class Reads:
             if self._limits.is_gone():
                 return
             with self._bookie.reads_in_progress.room(self._client) as room:
-                frame = await self._read(request_id, request, room)
-                room.resize(COPIES_OF_REPLY * len(frame))
-                await self._send(number, frame, room)
+                parts = await self._read(request_id, request, room)
+                room.resize(COPIES_OF_REPLY * sum(map(len, parts)))
+                await self._send(number, parts, room)
 
-    async def _read(self, request_id: int, request: ReadRequest, room: Room) -> bytes:
+    async def _read(self, request_id: int, request: ReadRequest, room: Room) -> Sequence[Buffer]:
         """The bookie's reply; UNKNOWN, never silence, where a defect or the disk ends the read."""
         loop, measures = asyncio.get_running_loop(), self._bookie.measures
         started_s = loop.time()
         try:
             reply = await self._bookie.read(request, room)
-            frame = codec.encode_read_reply(request_id, reply)
+            parts = codec.read_reply_parts(request_id, reply)
             measures.reads.add(loop.time() - started_s, _refusal_of(reply))
             measures.read_bytes += sum(map(len, reply.chunks))
-            return frame
+            return parts if self._limits.takes_parts and _is_light(parts) else (b"".join(parts),)
         except Exception:
             measures.reads.add(loop.time() - started_s, Status.UNKNOWN.name)
             first, last = request.first_entry, request.last_entry
             place = request.ledger_id, first, last
             _LOGGER.exception("read failed. ledger_id=%d first_entry=%d last_entry=%d", *place)
             unknown = StoredReply((), (IdRange(first, last, Status.UNKNOWN),), NO_ENTRY_ID)
-            return codec.encode_read_reply(request_id, unknown)
+            return codec.read_reply_parts(request_id, unknown)
+
+
+def _is_light(parts: Sequence[Buffer]) -> bool:
+    """Whether the parts are few, and keep no more in memory than a reply is accounted with: the rest of what was
+    fetched with them, or of the frames that cached entries came in."""
+    if len(parts) > _PARTS_MAX:
+        return False
+    held = dict(map(memory_of, parts))
+    return sum(held.values()) <= COPIES_OF_REPLY * sum(map(len, parts))
 
 
 def _refusal_of(reply: StoredReply) -> str | None:

@@ -117,9 +117,11 @@ class BookieService:
         *,
         parked_max: int = READS_IN_FLIGHT_MAX,
         is_gone: Callable[[], bool] = lambda: False,
+        takes_parts: bool = False,
     ) -> Reads:
-        """What serves a stream of reads; ``is_gone``: whether nobody is there for a reply."""
-        limits = ReadLimits(self.slots_of_reads(client), self.places(parked_max), is_gone)
+        """What serves a stream of reads; ``is_gone`` and ``takes_parts`` are those of its limits."""
+        slots, places = self.slots_of_reads(client), self.places(parked_max)
+        limits = ReadLimits(slots, places, is_gone, takes_parts)
         return Reads(self.bookie, client, limits, send)
 
     def places(self, most: int) -> Places:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -23,6 +23,7 @@ from bookie_server.serving.server_tls import ServerTls
 from bookie_server.serving.service import BookieService
 from bookie_server.serving.socket_adds import AddConnection
 from bookie_server.wire import codec
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.codec import MalformedFrameError
 from bookie_server.wire.envelope import (
     METHODS,
@@ -135,6 +136,7 @@ class _Requests:
             self._send_of_read,
             parked_max=REQUESTS_IN_FLIGHT_MAX,
             is_gone=lambda: connection.has_ended,
+            takes_parts=True,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, asyncio.Task[None]] = {}
@@ -221,8 +223,9 @@ class _Requests:
             del self._unanswered[head.number]
             await self._send(kind, head.number, reply)
 
-    async def _send_of_read(self, number: int, reply: bytes, _: Room | None) -> None:
-        await self._send(Kind.READ_REPLY, number, reply)
+    async def _send_of_read(self, number: int, parts: Sequence[Buffer], _: Room | None) -> None:
+        await self._send(Kind.READ_REPLY, number, *parts)
 
-    async def _send(self, kind: Kind, number: int, reply: bytes) -> None:
-        await self._outbox.send((encode_head(Head(kind, len(reply), number)), reply))
+    async def _send(self, kind: Kind, number: int, *parts: Buffer) -> None:
+        head = Head(kind, sum(map(len, parts)), number)
+        await self._outbox.send((encode_head(head), *parts))

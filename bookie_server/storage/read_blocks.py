@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 
 from bookie_server.core.presence import Presence
 from bookie_server.storage.disk.damage import Damage
@@ -98,7 +98,7 @@ class _Fetched:
     """Of all that was read."""
 
     def take_together(self, items: Sequence[Stored], into: Collector) -> bool:
-        """Take blocks that are wanted whole as one run; false, and nothing done: each is worth a look of its own."""
+        """Take neighbouring ids from all their blocks as one run; false, and nothing done: each is worth a look of its own."""
         blocks = [_block_of(item) for item in items]
         begin = blocks[0].offset - self.begin
         end = blocks[-1].offset + blocks[-1].size_bytes - self.begin
@@ -107,10 +107,12 @@ class _Fetched:
         run = uniform_run(self.buffer[begin:end])
         if run is None or run.ledger_id != self.ledger_id:
             return False
-        # Where rows promise fewer, nobody has asked for the others.
-        if len(run) != sum(len(item.ids) for item in items):
+        first, last = items[0].ids[0], items[-1].ids[-1]
+        at, count = first - run.first_entry, last - first + 1
+        # Where a row stands for fewer than its block has, other copies of these are the ones that count.
+        if count != sum(len(item.ids) for item in items) or not 0 <= at <= len(run) - count:
             return False
-        into.take(run, (self.buffer, begin))
+        into.take(run.slice(at, at + count), (self.buffer, begin + run.offsets[at]))
         return True
 
     def take(self, item: Stored, into: Collector) -> None:
@@ -156,9 +158,8 @@ def _read_batch(
     buffer = memoryview(_read(files, path, first.offset, size)[0])
     first_chunk = len(into.chunks)
     fetched = _Fetched(files, ledger_id, path, first.offset, buffer, len(buffer))
-    for is_whole, group in groupby(batch, _is_whole):
-        items = list(group)
-        if is_whole and not into.is_full and fetched.take_together(items, into):
+    for items in _neighbours(batch):
+        if not into.is_full and fetched.take_together(items, into):
             continue
         for item in items:
             if not into.is_full:
@@ -166,8 +167,14 @@ def _read_batch(
     into.let_go_of_fetched(first_chunk, fetched.size_bytes)
 
 
-def _is_whole(item: Stored) -> bool:
-    return len(item.ids) == _block_of(item).entry_count
+def _neighbours(batch: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
+    """The parts of a batch in which every id between the first and the last is wanted."""
+    begin = 0
+    for at, (before, item) in enumerate(pairwise(batch), 1):
+        if item.ids[0] != before.ids[-1] + 1:
+            yield batch[begin:at]
+            begin = at
+    yield batch[begin:]
 
 
 def _block_of(item: Stored) -> Block:

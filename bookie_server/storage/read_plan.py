@@ -19,8 +19,8 @@ from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
-PREAD_SIZE_MAX = 1024 * 1024
-"""Neighbouring blocks are fetched with one read up to this size."""
+PREAD_SIZE_MAX = (1024 + 128) * 1024
+"""Neighbouring blocks are fetched with one read up to this size: a reply of a MiB, and what is not wanted of the blocks at its ends."""
 SPANS_MAX = 8_192
 """About the most spans of one outcome; of entries with gaps between them there are two for each."""
 _PLAN_ITEMS_MAX = 4096

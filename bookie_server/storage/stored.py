@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.logs.id_pattern import clip
@@ -13,8 +14,7 @@ from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.record import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """Wanted ids, and the run or the row that holds all of them."""
 
     ids: Sequence[int]

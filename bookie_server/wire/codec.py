@@ -8,6 +8,7 @@ in bookie.proto. Where a value has the fields of its message, by name, ``_fields
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -150,12 +151,17 @@ def parse_read_request(data: bytes) -> tuple[int, ReadRequest]:
 
 def encode_read_reply(request_id: int, reply: StoredReply) -> bytes:
     """Encode a header and append the records as they were stored; they are copied once."""
+    return b"".join(read_reply_parts(request_id, reply))
+
+
+def read_reply_parts(request_id: int, reply: StoredReply) -> Sequence[Buffer]:
+    """What a read reply is made of, in this order; the records are not copied."""
     header = pb.ReadReplyHeader(
         request_id=request_id,
         last_add_confirmed=reply.last_add_confirmed,
         missing=[_id_range_to_wire(part) for part in reply.missing],
     ).SerializeToString()
-    return b"".join((_REPLY.pack(len(header)), header, *reply.chunks))
+    return _REPLY.pack(len(header)) + header, *reply.chunks
 
 
 def parse_read_reply(frame: Buffer) -> tuple[int, ReadReply]:

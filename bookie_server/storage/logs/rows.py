@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,8 @@ _Rows = npt.NDArray[np.void]
 _Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+# Tuples, since a read of a MiB makes seventeen of each: they are made in a third of the time.
+class Block(NamedTuple):
     """Records of one ledger, back to back, in an entry log."""
 
     log_id: int
@@ -60,8 +60,7 @@ class Block:
     """Entries in the block; a row may stand for fewer of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """Some entries of a block: all of them, unless late entries split the row."""
 
     pattern: IdPattern

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from bookie_server.wire.buffer import memory_of
 from bookie_server.wire.record import Run
 
 RUN_OVERHEAD = 512
@@ -138,10 +139,10 @@ def detached(runs: Sequence[Run]) -> list[tuple[Run, int]]:
     """
     used: dict[int, int] = defaultdict(int)
     for run in runs:
-        used[_frame(run)[0]] += run.size_bytes
+        used[memory_of(run.data)[0]] += run.size_bytes
     kept: list[tuple[Run, int]] = []
     for run in runs:
-        frame, frame_size = _frame(run)
+        frame, frame_size = memory_of(run.data)
         if 2 * used[frame] < frame_size:
             kept.append((_copied(run), run.size_bytes))
         else:
@@ -151,14 +152,6 @@ def detached(runs: Sequence[Run]) -> list[tuple[Run, int]]:
 
 def _copied(run: Run) -> Run:
     return Run(run.ledger_id, run.entry_ids, run.offsets, bytes(run.data))
-
-
-def _frame(run: Run) -> tuple[int, int]:
-    """Identity and size of the memory that a run's records are part of."""
-    if isinstance(run.data, bytes):
-        return id(run.data), len(run.data)
-    frame = run.data.obj
-    return id(frame), memoryview(frame).nbytes
 
 
 def pieces_of(run: Run, entry_ids: Sequence[int]) -> list[Run]:
