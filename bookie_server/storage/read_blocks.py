@@ -208,6 +208,8 @@ def _sound_runs(
     # The bytes are sound, yet not what the row promised: they are neither returned nor absent.
     if whole.ledger_id != ledger_id:
         return None
+    if not set(item.ids) <= set(whole.entry_ids):
+        return None
     if len(item.ids) == len(whole):
         return [(0, whole)]
     return [

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.core.presence import Presence
+from bookie_server.storage.disk.files import File
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.logs.entry_log import file_name
 from bookie_server.storage.logs.id_pattern import patterns_of
@@ -60,11 +61,24 @@ class Log:
         content[place.block.offset + 100] ^= 1
         self._path.write_bytes(content)
 
-    def read(self, *, size_bytes_max: int = 1 << 20) -> ReadOutcome:
+    def read(
+        self, *, size_bytes_max: int = 1 << 20, files: RealFileSystem | None = None
+    ) -> ReadOutcome:
         """All that the rows promise."""
         last = self.stored[-1].ids[-1]
         plan = plan_of(self.stored, LEDGER, 0, last, stripe=EVERY_ID, size_bytes_max=size_bytes_max)
-        return execute_plan(RealFileSystem(), plan)
+        return execute_plan(files or RealFileSystem(), plan)
+
+
+class CountingFiles(RealFileSystem):
+    """How many files were opened."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    def open(self, path: str, *, writable: bool = False) -> File:
+        self.opened += 1
+        return super().open(path, writable=writable)
 
 
 @pytest.fixture
@@ -114,6 +128,42 @@ def test_behind_a_block_that_is_wanted_in_part_come_whole_ones(log: Log) -> None
     wanted = b"".join(map(block, FOUR))[len(block(0)) // 2 :]
     assert [bytes(chunk) for chunk in outcome.chunks] == [wanted]
     assert outcome.of(Presence.FOUND) == [(5, 39)]
+
+
+def test_a_reply_that_begins_and_ends_within_blocks_takes_one_look(log: Log) -> None:
+    """Of a MiB, whose blocks have 64 KiB, the last one was read by itself, and both ends were looked at anew."""
+    sizes = {"size_bytes": (64 * 1024 - 64) // EACH - 40}
+    content = [block(index, **sizes) for index in range(18)]
+    log.add(content[0], ids_of(0)[7:], entry_count=EACH)
+    for index in range(1, 17):
+        log.add(content[index], ids_of(index))
+    log.add(content[17], ids_of(17)[:2], entry_count=EACH)
+    files = CountingFiles()
+
+    outcome = log.read(files=files, size_bytes_max=2 << 20)
+
+    assert outcome.of(Presence.FOUND) == [(7, 171)]
+    each = len(content[0]) // EACH
+    assert [bytes(chunk) for chunk in outcome.chunks] == [b"".join(content)[7 * each : 172 * each]]
+    assert files.opened == 1
+
+
+def test_ids_with_gaps_are_not_taken_for_neighbours(log: Log) -> None:
+    log.add(block(0), ids_of(0)[1::2], entry_count=EACH)
+    log.add(block(1), ids_of(1))
+
+    outcome = log.read()
+
+    assert outcome.of(Presence.FOUND) == [(1, 1), (3, 3), (5, 5), (7, 7), (9, 19)]
+    assert outcome.of(Presence.ABSENT) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8)]
+
+
+def test_a_row_that_promises_more_than_its_blocks_have_is_damage(log: Log) -> None:
+    log.add(block(0), range(EACH + 3), entry_count=EACH)
+
+    outcome = log.read()
+
+    assert (outcome.entry_count, outcome.of(Presence.DAMAGED)) == (0, [(0, 12)])
 
 
 @pytest.mark.parametrize("index", FOUR)
