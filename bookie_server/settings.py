@@ -264,7 +264,7 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     scrub_bytes_per_second: int = setting(8 * _MIB, minimum=1)
     """Pace of both (Apache's localScrubRateLimit counts entries). A terabyte takes a day and a half."""
     read_threads: int = 4
-    """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
+    """Threads that read entry logs; each holds one read of about 2 MiB at a time."""
     adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)
     """Memory of adds that are not answered yet; further frames wait in their clients (bounds bytes where
     Apache's maxAddsInProgressLimit counts). Larger: more clients at full load."""

@@ -20,7 +20,7 @@ from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
 PREAD_SIZE_MAX = (1024 + 128) * 1024
-"""Neighbouring blocks are fetched with one read up to this size: a reply of a MiB, and what is not wanted of the blocks at its ends."""
+"""Neighbouring blocks are fetched with one read up to this size: a MiB that is wanted, and the rest of the blocks at its ends."""
 SPANS_MAX = 8_192
 """About the most spans of one outcome; of entries with gaps between them there are two for each."""
 _PLAN_ITEMS_MAX = 4096

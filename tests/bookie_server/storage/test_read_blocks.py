@@ -131,7 +131,7 @@ def test_behind_a_block_that_is_wanted_in_part_come_whole_ones(log: Log) -> None
 
 
 def test_a_reply_that_begins_and_ends_within_blocks_takes_one_look(log: Log) -> None:
-    """Of a MiB, whose blocks have 64 KiB, the last one was read by itself, and both ends were looked at anew."""
+    """Of 64 KiB each, the last one was read by itself, and both ends were looked at anew."""
     sizes = {"size_bytes": (64 * 1024 - 64) // EACH - 40}
     content = [block(index, **sizes) for index in range(18)]
     log.add(content[0], ids_of(0)[7:], entry_count=EACH)
