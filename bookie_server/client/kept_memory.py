@@ -1,7 +1,7 @@
 """Memory for replies is kept between two of them.
 
 glibc gives the kernel back what lies free at the end of its memory once that is twice the largest piece that was ever
-given back by itself. A reader has a few pieces of a MiB on their way, so nearly all of them would be given back, and each
+given back by itself. A reader has a few pieces of 2 MiB on their way, so nearly all of them would be given back, and each
 new one would be fresh pages: for each 4 KiB of it a turn to the kernel, and memory out of the caches (docs/performance.md).
 Bookies have it as it is: there it goes with memory that hostile clients use up.
 """

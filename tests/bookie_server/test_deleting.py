@@ -137,7 +137,7 @@ async def test_much_is_deleted_little_by_little(
     assert seen[: len(deleted)] == deleted
 
 
-async def test_a_checkpoint_of_a_full_cache_waits_for_one_log_only(
+async def test_a_checkpoint_of_a_full_cache_waits_for_few_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind it, every writer may wait."""
