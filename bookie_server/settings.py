@@ -264,12 +264,13 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     scrub_bytes_per_second: int = setting(8 * _MIB, minimum=1)
     """Pace of both (Apache's localScrubRateLimit counts entries). A terabyte takes a day and a half."""
     read_threads: int = 4
-    """Threads that read entry logs; each holds one read of about 2 MiB at a time."""
+    """Threads that read entry logs; each holds one reply's worth at a time, up to 2 MiB."""
     adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)
     """Memory of adds that are not answered yet; further frames wait in their clients (bounds bytes where
     Apache's maxAddsInProgressLimit counts). Larger: more clients at full load."""
     reads_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)
-    """Memory of entries on their way to readers; further reads wait (Apache counts: maxReadsInProgressLimit)."""
+    """Memory of entries on their way to readers; further reads wait (Apache counts: maxReadsInProgressLimit). A read of 2 MiB
+    takes 4 until it is on its way, and 2 until its client has it."""
     response_backpressure_timeout_ms: int = 10_000
     """Who leaves a reply untaken for so long while reads of others wait for room is disconnected (Apache's
     waitTimeoutOnResponseBackpressureMs and closeChannelOnResponseTimeout)."""

@@ -25,7 +25,8 @@ class ClientSettings(ZooKeeperSettings):
     """Requests a sequential read keeps going ahead of its consumer."""
     speculative_read_timeout_ms: int = setting(1_000, minimum=0)
     """How long a replica may keep a reader waiting before the next is asked too; 0: never. Shorter
-    sends more reads twice when bookies are merely busy. Half of Apache's 2 s, which allow for a
+    sends more reads twice when bookies are merely busy, or the network brings less than
+    `reads_in_flight` times `read_size_bytes` meanwhile. Half of Apache's 2 s, which allow for a
     Java collector's pause; a cold read of 1 MiB takes a tenth of it."""
     long_poll_timeout_ms: int = 1_000
     """How long a bookie holds the question for news back; also how long a tail may trust a bookie

@@ -99,7 +99,8 @@ class Reads:
                 return
             with self._bookie.reads_in_progress.room(self._client) as room:
                 parts = await self._read(request_id, request, room)
-                room.resize(COPIES_OF_REPLY * sum(map(len, parts)))
+                takes_parts = self._limits.takes_parts
+                room.resize(_held_bytes(parts) if takes_parts else COPIES_OF_REPLY * len(parts[0]))
                 await self._send(number, parts, room)
 
     async def _read(self, request_id: int, request: ReadRequest, room: Room) -> Sequence[Buffer]:
@@ -109,9 +110,11 @@ class Reads:
         try:
             reply = await self._bookie.read(request, room)
             parts = codec.read_reply_parts(request_id, reply)
+            if not (self._limits.takes_parts and _is_light(parts)):
+                parts = (b"".join(parts),)
             measures.reads.add(loop.time() - started_s, _refusal_of(reply))
             measures.read_bytes += sum(map(len, reply.chunks))
-            return parts if self._limits.takes_parts and _is_light(parts) else (b"".join(parts),)
+            return parts
         except Exception:
             measures.reads.add(loop.time() - started_s, Status.UNKNOWN.name)
             first, last = request.first_entry, request.last_entry
@@ -122,12 +125,13 @@ class Reads:
 
 
 def _is_light(parts: Sequence[Buffer]) -> bool:
-    """Whether the parts are few, and keep no more in memory than a reply is accounted with: the rest of what was
-    fetched with them, or of the frames that cached entries came in."""
-    if len(parts) > _PARTS_MAX:
-        return False
-    held = dict(map(memory_of, parts))
-    return sum(held.values()) <= COPIES_OF_REPLY * sum(map(len, parts))
+    """Whether the parts are few, and most of what they keep in memory: the rest is of what was fetched with them, or of
+    the frames that cached entries came in."""
+    return len(parts) <= _PARTS_MAX and _held_bytes(parts) <= 2 * sum(map(len, parts))
+
+
+def _held_bytes(parts: Sequence[Buffer]) -> int:
+    return sum(dict(map(memory_of, parts)).values())
 
 
 def _refusal_of(reply: StoredReply) -> str | None:

@@ -99,7 +99,11 @@ class _Fetched:
 
     def take_together(self, items: Sequence[Stored], into: Collector) -> bool:
         """Take neighbouring ids from all their blocks as one run; false, and nothing done: each is worth a look of its own."""
-        blocks = [_block_of(item) for item in items]
+        first, last = items[0].ids[0], items[-1].ids[-1]
+        count = last - first + 1
+        if count != sum(len(item.ids) for item in items):
+            return False
+        blocks = list(dict.fromkeys(map(_block_of, items)))
         begin = blocks[0].offset - self.begin
         end = blocks[-1].offset + blocks[-1].size_bytes - self.begin
         if not all(_is_sound(block, self._content_of(block)) for block in blocks):
@@ -107,11 +111,14 @@ class _Fetched:
         run = uniform_run(self.buffer[begin:end])
         if run is None or run.ledger_id != self.ledger_id:
             return False
-        first, last = items[0].ids[0], items[-1].ids[-1]
-        at, count = first - run.first_entry, last - first + 1
-        # Where a row stands for fewer than its block has, other copies of these are the ones that count.
-        if count != sum(len(item.ids) for item in items) or not 0 <= at <= len(run) - count:
-            return False
+        each = run.size_bytes // len(run)
+        id_zero = blocks[0].offset - each * run.first_entry
+        for item in items:
+            # Or one block could give what the row of another stands for.
+            block, place = _block_of(item), id_zero + each * item.ids[0]
+            if not block.offset <= place <= block.offset + block.size_bytes - each * len(item.ids):
+                return False
+        at = first - run.first_entry
         into.take(run.slice(at, at + count), (self.buffer, begin + run.offsets[at]))
         return True
 
@@ -145,7 +152,7 @@ class _Fetched:
             into.is_short = True
         else:
             into.is_outdated |= isinstance(error, FileNotFoundError)
-            detail = f"block of ledger {self.ledger_id}: {error or 'bad checksum'}"
+            detail = f"block of ledger {self.ledger_id}: {error or 'bad checksum, or not the entries of its row'}"
             into.damage.append(Damage(self.path, block.offset, detail))
 
 
@@ -208,10 +215,10 @@ def _sound_runs(
     # The bytes are sound, yet not what the row promised: they are neither returned nor absent.
     if whole.ledger_id != ledger_id:
         return None
+    if item.ids == whole.entry_ids:
+        return [(0, whole)]
     if not set(item.ids) <= set(whole.entry_ids):
         return None
-    if len(item.ids) == len(whole):
-        return [(0, whole)]
     return [
         (whole.offsets[whole.entry_ids.index(piece.first_entry)], piece)
         for piece in pieces_of(whole, item.ids)

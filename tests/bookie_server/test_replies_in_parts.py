@@ -60,12 +60,13 @@ async def test_what_was_read_from_the_disk_is_sent_as_it_was_read(tmp_path: Path
         request = ReadRequest(ledger_id=7, first_entry=3, last_entry=499)
 
         parts, room_bytes = await reply_to(bookie, request)
-        joined, _ = await reply_to(bookie, request, takes_parts=False)
+        joined, room_of_joined = await reply_to(bookie, request, takes_parts=False)
 
     assert [type(part) for part in parts] == [bytes, memoryview]
     assert entries_in(parts) == list(range(3, 500))
-    assert len(parts[1]) < held_bytes(parts) <= room_bytes
+    assert len(parts[1]) < held_bytes(parts) == room_bytes
     assert joined == (b"".join(parts),)
+    assert room_of_joined == 2 * len(joined[0]), "gRPC sends a copy"
 
 
 async def test_a_small_part_of_a_cached_frame_is_copied_out_of_it(tmp_path: Path) -> None:
@@ -73,12 +74,27 @@ async def test_a_small_part_of_a_cached_frame_is_copied_out_of_it(tmp_path: Path
     async with running_bookie(tmp_path) as bookie:
         await add(bookie, section([bytes(KIB)] * 500))
 
-        for last, is_copied in ((9, True), (400, False)):
+        for last, is_copied in ((9, True), (200, True), (400, False)):
             request = ReadRequest(ledger_id=7, first_entry=0, last_entry=last)
             parts, room_bytes = await reply_to(bookie, request)
             assert entries_in(parts) == list(range(last + 1))
             assert (len(parts) == 1) is is_copied
-            assert held_bytes(parts) <= room_bytes
+            assert held_bytes(parts) == room_bytes
+
+
+async def test_what_every_frame_keeps_counts(tmp_path: Path) -> None:
+    """Little of a large frame and all of a small one, and the same the other way round."""
+    async with running_bookie(tmp_path) as bookie:
+        await add(bookie, section([bytes(KIB)] * 500))
+        await add(bookie, section([bytes(KIB)] * 20, 500, length_before=500 * KIB))
+
+        for first, is_copied in ((490, True), (100, False)):
+            request = ReadRequest(ledger_id=7, first_entry=first, last_entry=519)
+            parts, room_bytes = await reply_to(bookie, request)
+            assert entries_in(parts) == list(range(first, 520))
+            assert (len(parts) == 1) is is_copied
+            assert held_bytes(parts) == room_bytes <= 2 * sum(map(len, parts))
+            assert is_copied or room_bytes > 520 * KIB
 
 
 async def test_many_small_parts_are_joined(tmp_path: Path) -> None:
@@ -92,4 +108,4 @@ async def test_many_small_parts_are_joined(tmp_path: Path) -> None:
             parts, room_bytes = await reply_to(bookie, request)
             assert entries_in(parts) == list(range(0, 500, width))
             assert (len(parts) == 1) is is_joined
-            assert held_bytes(parts) <= room_bytes
+            assert held_bytes(parts) == room_bytes

@@ -158,12 +158,72 @@ def test_ids_with_gaps_are_not_taken_for_neighbours(log: Log) -> None:
     assert outcome.of(Presence.ABSENT) == [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8)]
 
 
-def test_a_row_that_promises_more_than_its_blocks_have_is_damage(log: Log) -> None:
-    log.add(block(0), range(EACH + 3), entry_count=EACH)
+@pytest.mark.parametrize(
+    ("has", "promised"),
+    [(0, range(EACH + 3)), (0, range(3, EACH + 3)), (1, range(EACH)), (1, range(EACH + 3))],
+)
+def test_a_row_that_promises_others_than_its_block_has_is_damage(
+    log: Log, has: int, promised: range
+) -> None:
+    log.add(block(has), promised, entry_count=len(promised))
 
     outcome = log.read()
 
-    assert (outcome.entry_count, outcome.of(Presence.DAMAGED)) == (0, [(0, 12)])
+    damaged = [(promised[0], promised[-1])]
+    assert (outcome.entry_count, outcome.of(Presence.DAMAGED)) == (0, damaged)
+
+
+def test_a_block_that_lacks_an_inner_entry_of_its_row_is_damage(log: Log) -> None:
+    whole = block(0)
+    each = len(whole) // EACH
+    log.add(whole[: 4 * each] + whole[5 * each :], ids_of(0), entry_count=EACH)
+
+    outcome = log.read()
+
+    assert (outcome.entry_count, outcome.of(Presence.DAMAGED)) == (0, [(0, 9)])
+
+
+def test_no_block_gives_what_the_row_of_another_stands_for(log: Log) -> None:
+    two = block(0) + block(1)
+    half = len(two) // 4
+    log.add(two[:half], ids_of(0), entry_count=EACH)
+    log.add(two[half:], ids_of(1), entry_count=EACH)
+
+    outcome = log.read()
+
+    assert outcome.of(Presence.DAMAGED) == [(0, 9)]
+    assert outcome.of(Presence.FOUND) == [(10, 19)]
+
+
+def test_two_rows_of_one_block_are_taken_together(log: Log) -> None:
+    """As late entries leave them that went somewhere else since."""
+    log.add(block(0), ids_of(0)[:4], entry_count=EACH)
+    (whole,) = log.stored
+    assert isinstance(whole.place, Row)
+    rest = ids_of(0)[4:]
+    (pattern,) = patterns_of(rest)
+    log.stored.append(Stored(rest, Row(pattern, whole.place.block), whole.directory))
+    log.add(block(1), ids_of(1))
+
+    outcome = log.read()
+
+    assert [bytes(chunk) for chunk in outcome.chunks] == [block(0) + block(1)]
+    assert outcome.of(Presence.FOUND) == [(0, 19)]
+
+
+def test_blocks_of_two_directories_are_two_reads_whatever_their_places(tmp_path: Path) -> None:
+    logs = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        logs.append(Log(tmp_path / name))
+        for index in (0, 1):
+            logs[-1].add(block(index), ids_of(index))
+    logs[0].damage(1)
+    logs[0].stored[1:] = logs[1].stored[1:]
+
+    outcome = logs[0].read()
+
+    assert outcome.of(Presence.FOUND) == [(0, 19)]
 
 
 @pytest.mark.parametrize("index", FOUR)
