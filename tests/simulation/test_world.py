@@ -57,7 +57,7 @@ PINNED = (
     3320563643,
 )
 PINNED_OVER_SOCKETS = (957863586, 872087953)
-PINNED_OVER_RPC = (848294219,)
+PINNED_OVER_RPC = (848294219, 913027315)
 """Seeds that once found something, in the product or in the simulation."""
 
 
