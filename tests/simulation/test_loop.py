@@ -126,6 +126,49 @@ def test_a_dead_process_starts_nothing(loop: SimLoop) -> None:
     assert heard == []
 
 
+def test_what_comes_in_a_pause_keeps_its_order_though_the_pause_is_made_longer(
+    loop: SimLoop,
+) -> None:
+    owner = Owner("sleeper")
+    heard: list[tuple[str, int]] = []
+
+    def come(name: str) -> None:
+        owner.run(lambda: heard.append((name, loop.now_us)))
+
+    loop.after(0, owner.pause, 100)
+    loop.after(10, come, "before")
+    loop.after(50, owner.pause, 300)
+    loop.after(60, come, "behind")
+    loop.after(70, owner.pause, 200)  # it says nothing new
+    loop.after(300, come, "as it ends")
+    loop.run_until_complete(asyncio.sleep(1))
+
+    assert heard == [("before", 300), ("behind", 300), ("as it ends", 300)]
+
+
+def test_a_pause_that_is_called_off_lets_go_of_what_came_in_it(loop: SimLoop) -> None:
+    owner = Owner("sleeper")
+    heard: list[tuple[str, int]] = []
+    loop.after(0, owner.pause, 100)
+    loop.after(10, owner.run, lambda: heard.append(("before", loop.now_us)))
+    loop.after(20, owner.resume)
+    loop.after(20, owner.run, lambda: heard.append(("behind", loop.now_us)))
+    loop.run_until_complete(asyncio.sleep(1))
+
+    assert heard == [("before", 20), ("behind", 20)]
+
+
+def test_what_came_in_a_pause_never_happens_to_one_that_was_killed_in_it(loop: SimLoop) -> None:
+    owner = Owner("sleeper")
+    heard: list[str] = []
+    loop.after(0, owner.pause, 100)
+    loop.after(10, owner.run, lambda: heard.append("act"))
+    loop.after(20, owner.kill)
+    loop.run_until_complete(asyncio.sleep(1))
+
+    assert heard == []
+
+
 def test_an_error_in_a_callback_is_noted(loop: SimLoop) -> None:
     loop.after(1, lambda: 1 // 0)
     loop.run_until_complete(asyncio.sleep(1))

@@ -15,6 +15,7 @@ import asyncio
 import contextvars
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -38,6 +39,8 @@ class Owner:
         """The machine's name: what comes before the number of the incarnation."""
         self.is_dead = False
         self.paused_until_us = 0
+        self._held: deque[Callable[[], object]] = deque()
+        """What came while it was paused, in the order it came."""
         self.tasks: list[asyncio.Task[Any]] = []
         self.at_end: list[Callable[[], None]] = []
         """What its machine does when it is killed."""
@@ -51,15 +54,24 @@ class Owner:
 
     def run(self, act: Callable[[], object]) -> None:
         """Do it as this process: not at all once it is dead, not yet while it is paused."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        paused_us = self.paused_until_us - loop.now_us
         if self.is_dead:
             return
-        if paused_us > 0:
-            loop.after(paused_us, self.run, act)
+        if self._held:  # behind what came before, however often the pause was made longer
+            self._held.append(act)
+        elif self._is_paused():
+            self._held.append(act)
+            self._go_on()
         else:
             self.context.run(act)
+
+    def pause(self, until_us: int) -> None:
+        """It does nothing until then; of two pauses the longer counts."""
+        self.paused_until_us = max(self.paused_until_us, until_us)
+
+    def resume(self) -> None:
+        """A pause is over."""
+        self.paused_until_us = 0
+        _loop().after(0, self._go_on)
 
     def kill(self) -> None:
         """End the process: what its ``finally`` blocks still do reaches nobody."""
@@ -70,6 +82,17 @@ class Owner:
         for act in self.at_end:
             act()
         self.at_end.clear()
+
+    def _go_on(self) -> None:
+        """Do what is held, once no pause is left."""
+        while self._held and not self.is_dead:
+            if self._is_paused():
+                _loop().after(self.paused_until_us - _loop().now_us, self._go_on)
+                return
+            self.context.run(self._held.popleft())
+
+    def _is_paused(self) -> bool:
+        return self.paused_until_us > _loop().now_us
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -170,6 +193,12 @@ class SimLoop(asyncio.BaseEventLoop):
         message = str(context.get("message"))
         if "never retrieved" not in message and "was destroyed" not in message:
             self.failures.append(f"{message}: {context.get('exception')!r}")
+
+
+def _loop() -> SimLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return loop
 
 
 def _make_task(

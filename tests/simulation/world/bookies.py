@@ -332,7 +332,7 @@ class SimBookie:
     def heal(self) -> None:
         """Nothing set to happen will."""
         self.away_until_us = 0
-        self.owner.paused_until_us = 0
+        self.owner.resume()
         self.reboots_on_failure, self.may_tear = True, False
         self._pace = DiskPace()
         if self._workers is not None:

@@ -220,7 +220,7 @@ class Nemesis:
             case "pause bookie":
                 pause_us = random.randrange(5_000_000)
                 world.count("F9 bookie paused", bookie.name)
-                bookie.owner.paused_until_us = world.loop.now_us + pause_us
+                bookie.owner.pause(world.loop.now_us + pause_us)
                 if pause_us > self.swarm.plan.session_timeout_us:
                     bookie.expire()
             case "pause client" | "kill client":
@@ -266,7 +266,7 @@ class Nemesis:
         else:
             self.world.count("F9 client paused", client.name)
             pause_us = self._random.randrange(4_000_000)
-            client.owner.paused_until_us = self.world.loop.now_us + pause_us
+            client.owner.pause(self.world.loop.now_us + pause_us)
 
     def _cut_off(self, action: str, bookie: SimBookie) -> None:
         """Between one bookie and all clients, or one client and some bookies; one way or both."""

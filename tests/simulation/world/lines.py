@@ -9,7 +9,6 @@ kernel has given up.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from enum import Enum, unique
 from functools import partial
@@ -50,7 +49,6 @@ class Line(SimStream):
         self._network = network
         self._target = other
         self._due_us = 0
-        self._on_their_way: deque[Callable[[], None]] = deque()
         owner.at_end.append(self._owner_ended)
 
     def _later(self, act: Callable[..., None], *values: bytes) -> None:
@@ -60,14 +58,9 @@ class Line(SimStream):
         loop = self._network.loop
         delay_us = self._network.delay_of_bytes_us(self.owner.place, self._target.place)
         self._due_us = max(self._due_us, loop.now_us + delay_us)
-        self._on_their_way.append(partial(act, *values))
-        # The next each time, whichever it was meant for: a pause that is made longer turns their order round.
-        loop.after(self._due_us - loop.now_us, self._target.run, self._bring_next)
+        loop.after(self._due_us - loop.now_us, self._target.run, partial(act, *values))
         if self._network.breaks_connection():
             loop.after(delay_us, self.break_off)
-
-    def _bring_next(self) -> None:
-        self._on_their_way.popleft()()
 
     def _owner_ended(self) -> None:
         """The process is gone; its kernel says so, unless it went too."""

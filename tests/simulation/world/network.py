@@ -224,12 +224,11 @@ class SimBookieClient(BookieClient):
 
     def _to_bookie(self, serve: Callable[[LocalBookieClient], None]) -> None:
         """Hand a message to the process that runs the bookie now, if one does."""
-        owner = self._bookie.owner
-        if not self._bookie.is_serving:
-            return
-        paused_us = owner.paused_until_us - self._network.loop.now_us
-        if paused_us > 0:
-            self._network.loop.after(paused_us, self._to_bookie, serve)
-        else:
-            observed = self._bookie.observed(self._owner.name)
-            owner.context.run(serve, LocalBookieClient(self.bookie_id, observed))
+
+        def take() -> None:
+            if self._bookie.is_serving:  # after a pause it may not be any more
+                observed = self._bookie.observed(self._owner.name)
+                serve(LocalBookieClient(self.bookie_id, observed))
+
+        if self._bookie.is_serving:
+            self._bookie.owner.run(take)

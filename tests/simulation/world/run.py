@@ -195,7 +195,7 @@ class Run:
             world.kept_down.append(kept_down)
             world.bookies[kept_down].kill()
         for client in world.clients:
-            client.owner.paused_until_us = 0
+            client.owner.resume()
         for bookie in world.bookies.values():
             bookie.heal()
             if bookie.name not in world.kept_down:
