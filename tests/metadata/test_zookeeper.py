@@ -97,6 +97,9 @@ async def test_a_server_that_accepts_a_connection_and_says_nothing_costs_an_atte
     assert len(accepted) > 1
     accepted[0].close()
     listening.close()
+    for writer in accepted:  # their pumps close them, a moment after the store has left
+        with suppress(OSError):
+            await writer.wait_closed()
     await listening.wait_closed()
 
 

@@ -96,8 +96,10 @@ class Relay:
         for writer in self._writers:
             writer.close()
         await self._server.wait_closed()
-        # One may have been accepted a moment ago, by a client that was connecting again.
-        await asyncio.sleep(0)
+        # One may have been accepted a moment ago, by a client that was connecting again: the loop takes
+        # a turn to make its transport and another to tell of it.
+        for _ in range(2):
+            await asyncio.sleep(0)
         for writer in self._writers:
             writer.close()
         await asyncio.gather(*self._tasks)
