@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from bookie_server.wire.add_frames import encode_section, encode_section_header
 from bookie_server.wire.digest import master_key
+from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import EncodedSection
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import LedgerMetadata
@@ -33,22 +34,25 @@ class RecoveryAdds:
 
 
 def cut_to_size(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:
-    """The records of the runs, in order, in parts of so many bytes; a larger record is one alone."""
+    """The records of the runs, in order, in parts that fit a section: of so many bytes, a larger record alone, and no
+    more of them than a bookie takes at once."""
     part: list[Run] = []
-    left = size_bytes_max
+    left, places = size_bytes_max, RUN_ENTRIES_MAX
     for run in runs:
         start = 0
         while start < len(run):
             begin = run.offsets[start]
             is_rest = run.size_bytes - begin <= left
             stop = len(run) if is_rest else bisect_right(run.offsets, begin + left) - 1
+            stop = min(stop, start + places)
             if stop > start or not part:
                 stop = max(stop, start + 1)
                 part.append(run.slice(start, stop))
                 left -= run.end_of(stop - 1) - begin
+                places -= stop - start
                 start = stop
             if start < len(run):
                 yield part
-                part, left = [], size_bytes_max
+                part, left, places = [], size_bytes_max, RUN_ENTRIES_MAX
     if part:
         yield part

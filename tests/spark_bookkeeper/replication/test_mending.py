@@ -338,3 +338,17 @@ async def test_copies_that_were_made_again_unfence_nothing(scene: Scene) -> None
 def test_what_is_whole_says_nothing_is_left() -> None:
     assert Mended(1).is_whole
     assert not replace(Mended(1), left=["x"]).is_whole
+
+
+@FIVE
+async def test_a_lost_bookies_copies_of_tiny_entries_are_made_again(scene: Scene) -> None:
+    """More of them fit the bytes of a frame than a bookie takes in a section: each attempt failed alike."""
+    payloads = [b""] * 40_000
+    await scene.writer.append_many(payloads)
+    await scene.writer.close()
+    await lose(scene, scene.ensemble[0])
+
+    assert (await mend(scene)).is_whole
+
+    assert await scene.read() == payloads
+    await assert_whole(scene, last_entry=50)
