@@ -15,7 +15,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.slots import Places
 from bookie_server.wire import codec
-from bookie_server.wire.buffer import Buffer, memory_of
+from bookie_server.wire.buffer import Buffer, held_bytes, kept_light
 from bookie_server.wire.messages import IdRange, ReadRequest, Status, StoredReply
 from bookkeeper_metadata.foundation.tasks import end_tasks, has_failed
 from bookkeeper_metadata.model import NO_ENTRY_ID
@@ -24,8 +24,6 @@ READS_IN_FLIGHT_MAX = 64
 """Reads of one client executed at once, over all its streams; the others wait in the streams."""
 COPIES_OF_REPLY = 2
 """gRPC sends a copy, and lets the reply itself go no sooner than that."""
-_PARTS_MAX = 64
-"""Of a reply that is not joined; more of them cost as much as a copy."""
 _LOGGER = logging.getLogger(__name__)
 
 SendReply = Callable[[int, Sequence[Buffer], Room | None], Awaitable[None]]
@@ -100,7 +98,7 @@ class Reads:
             with self._bookie.reads_in_progress.room(self._client) as room:
                 parts = await self._read(request_id, request, room)
                 takes_parts = self._limits.takes_parts
-                room.resize(_held_bytes(parts) if takes_parts else COPIES_OF_REPLY * len(parts[0]))
+                room.resize(held_bytes(parts) if takes_parts else COPIES_OF_REPLY * len(parts[0]))
                 await self._send(number, parts, room)
 
     async def _read(self, request_id: int, request: ReadRequest, room: Room) -> Sequence[Buffer]:
@@ -110,8 +108,7 @@ class Reads:
         try:
             reply = await self._bookie.read(request, room)
             parts = codec.read_reply_parts(request_id, reply)
-            if not (self._limits.takes_parts and _is_light(parts)):
-                parts = (b"".join(parts),)
+            parts = kept_light(parts) if self._limits.takes_parts else (b"".join(parts),)
             measures.reads.add(loop.time() - started_s, _refusal_of(reply))
             measures.read_bytes += sum(map(len, reply.chunks))
             return parts
@@ -122,16 +119,6 @@ class Reads:
             _LOGGER.exception("read failed. ledger_id=%d first_entry=%d last_entry=%d", *place)
             unknown = StoredReply((), (IdRange(first, last, Status.UNKNOWN),), NO_ENTRY_ID)
             return codec.read_reply_parts(request_id, unknown)
-
-
-def _is_light(parts: Sequence[Buffer]) -> bool:
-    """Whether the parts are few, and most of what they keep in memory: the rest is of what was fetched with them, or of
-    the frames that cached entries came in."""
-    return len(parts) <= _PARTS_MAX and _held_bytes(parts) <= 2 * sum(map(len, parts))
-
-
-def _held_bytes(parts: Sequence[Buffer]) -> int:
-    return sum(dict(map(memory_of, parts)).values())
 
 
 def _refusal_of(reply: StoredReply) -> str | None:

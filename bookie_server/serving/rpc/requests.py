@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from bookie_server.serving.outbox import Outbox
 from bookie_server.serving.refusal import RefusedError
 from bookie_server.serving.rpc.answering import Answered, Answering, refusal_of
 from bookie_server.serving.service import BookieService
-from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.buffer import Buffer, held_bytes, kept_light
 from bookie_server.wire.messages import Method
 from bookie_server.wire.rpc import messages, v2, v3
 from bookie_server.wire.rpc.incoming import Asked
@@ -88,22 +88,29 @@ class RpcRequests:
         has_failed(task)  # the connection has ended, and says so
 
     async def _answer(self, asked: Asked) -> None:
-        operation = self._operation(asked.request)
+        is_read = self._operation(asked.request) is self._measures.reads
         # Not given back before the reply is out: a reader that is
         # slow to take replies has a limited part in memory.
-        async with self._slots if operation is self._measures.reads else nullcontext():
+        async with self._slots if is_read else nullcontext():
             # Thousands may be left of a client that went without a word.
             if self._connection.has_ended:
                 return
             with self._service.room_for_reply(self._peer) as room:
-                started_s = self._loop.time()
-                status, reply = await self._reply(asked, room)
-                if operation is not None:
-                    refusal = None if status is RpcStatus.EOK else meaning_of(status).name
-                    operation.add(self._loop.time() - started_s, refusal)
-                if isinstance(reply, messages.ReadReply | messages.BatchReply):
-                    self._measures.read_bytes += len(reply.body or b"")
-                await self._outbox.send(_encode(asked, status, reply))
+                parts = await self._parts(asked, room)
+                room.resize(held_bytes(parts))
+                await self._outbox.send(parts)
+
+    async def _parts(self, asked: Asked, room: Room) -> Sequence[Buffer]:
+        """The reply as it is sent: while it is, nothing else keeps what it was made of."""
+        operation = self._operation(asked.request)
+        started_s = self._loop.time()
+        status, reply = await self._reply(asked, room)
+        if operation is not None:
+            refusal = None if status is RpcStatus.EOK else meaning_of(status).name
+            operation.add(self._loop.time() - started_s, refusal)
+        if isinstance(reply, messages.ReadReply | messages.BatchReply):
+            self._measures.read_bytes += len(reply.body or b"")
+        return kept_light(_encode(asked, status, reply))
 
     async def _reply(self, asked: Asked, room: Room) -> Answered:
         request = asked.request
