@@ -34,6 +34,8 @@ from spark_bookkeeper.ledger.protocol.read_rules import (
 
 _AVOIDED_S = 10.0
 """How long a reader asks a bookie last that has kept it waiting."""
+_SIZE_BYTES_LATE = 64 * 1024
+"""No less is asked for at once, however late answers are."""
 
 
 def verified_runs(
@@ -71,6 +73,16 @@ class Fetched:
     answers: list[Answer] = field(default_factory=list)
     """What replicas said instead of returning an entry."""
 
+    def before_postponed(self) -> Fetched:
+        """The same without what lies behind the first id that was postponed."""
+        if not self.postponed:
+            return self
+        last = self.postponed[0] - 1
+        parts = (run.between(run.first_entry, last) for run in self.runs if run.first_entry <= last)
+        missing = [entry_id for entry_id in self.missing if entry_id <= last]
+        runs = [part for part in parts if part is not None]
+        return Fetched(runs, missing, self.postponed, self.answers)
+
 
 class FragmentFetcher:
     """Reads of one ledger; between calls it remembers only which bookies were slow lately."""
@@ -85,6 +97,8 @@ class FragmentFetcher:
         timeout_ms = cluster.settings.speculative_read_timeout_ms
         self._patience_s = timeout_ms / 1000 if timeout_ms else None
         self._slow_until_s: dict[str, float] = {}
+        self._size_bytes = cluster.settings.read_size_bytes
+        """How much to ask for at once: half as much whenever answers are late, twice as much for each in time."""
 
     async def fetch(
         self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
@@ -151,7 +165,7 @@ class FragmentFetcher:
 
         def ask(attempt: int) -> None:
             replica = plan_attempt(self._quorum, result.missing, attempt)
-            asked[asyncio.create_task(self._ask(fragment, replica))] = attempt
+            asked[asyncio.create_task(self._ask(fragment, replica, enough_bytes))] = attempt
 
         try:
             while result.missing and (order or asked):
@@ -169,11 +183,16 @@ class FragmentFetcher:
                     # this long.
                     for attempt in asked.values():
                         self._note_slow(fragment, wanted, attempt)
+                    # Where it is the link that is slow, as much once more would be later still.
+                    least = min(self._size_bytes, _SIZE_BYTES_LATE)
+                    self._size_bytes = max(least, self._size_bytes // 2)
                     ask(order.pop(0))
                 for task in done:
                     attempt = asked.pop(task)
                     if self._take(task.result(), result) and result.missing:
-                        if enough_bytes is not None and _size_bytes(result) >= enough_bytes:
+                        # Not before the first is there, or whoever waits for that would ask for ever.
+                        is_next = result.missing[0] > wanted[0]
+                        if is_next and enough_bytes and _size_bytes(result) >= enough_bytes:
                             result.missing, result.postponed = (), result.missing
                             break
                         ask(attempt)  # a full reply is progress, not a failure: there is more
@@ -190,19 +209,24 @@ class FragmentFetcher:
             for part in answered.reply.missing
             if part.status is not Status.NOT_REACHED
         ]
+        if good:
+            most = self._cluster.settings.read_size_bytes
+            self._size_bytes = min(most, 2 * self._size_bytes)
         before = len(result.missing)
         result.runs += good  # another replica may have returned some of them already
         result.answers += failures
         result.missing = _missing(result.missing, good)
         return not failures and len(result.missing) < before
 
-    async def _ask(self, fragment: Fragment, replica: ReplicaRequest) -> _Reply:
+    async def _ask(
+        self, fragment: Fragment, replica: ReplicaRequest, enough_bytes: int | None
+    ) -> _Reply:
         request = ReadRequest(
             ledger_id=self._ledger_id,
             first_entry=replica.first_entry,
             last_entry=replica.last_entry,
             stripe=replica.stripe,
-            size_bytes_max=self._cluster.settings.read_size_bytes,
+            size_bytes_max=min(self._size_bytes, enough_bytes or self._size_bytes),
         )
         bookie_id = fragment.ensemble[replica.position]
         reply = await self._cluster.client(bookie_id).read(request)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 from bookie_server.wire.digest import digest_for
-from bookie_server.wire.record import Run
+from bookie_server.wire.record import RECORD_OVERHEAD, Run
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.model import LedgerMetadata, Versioned
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.errors import (
@@ -113,7 +114,7 @@ class ReadHandle(AsyncClosing):
         if first_entry < 0 or last_entry > self._last_add_confirmed:
             asked = first_entry if first_entry < 0 else last_entry
             raise NoSuchEntryError(self.ledger_id, asked, self._last_add_confirmed)
-        ahead: deque[asyncio.Task[list[Run]]] = deque()
+        ahead: deque[asyncio.Task[_Chunk]] = deque()
         next_entry = first_entry
         try:
             while ahead or next_entry <= last_entry:
@@ -123,8 +124,14 @@ class ReadHandle(AsyncClosing):
                     end = self._chunk_end(next_entry, last_entry)
                     ahead.append(asyncio.create_task(self._fetch(next_entry, end)))
                     next_entry = end + 1
-                for run in await ahead.popleft():
+                chunk = await ahead.popleft()
+                for run in chunk.runs:
                     yield run
+                if not chunk.is_whole:
+                    # Its entries are larger than those before, and so are those that were asked for with it.
+                    await end_tasks(ahead)
+                    ahead.clear()
+                    next_entry = chunk.next_entry
         finally:
             # The consumer may stop in the middle, with requests under way that nobody would wait
             # for.
@@ -256,9 +263,9 @@ class ReadHandle(AsyncClosing):
         while True:
             fragment = self.metadata.fragment_of(first_entry)
             end = self._chunk_end(first_entry, last_entry)
-            fetched = await self._fetcher.fetch_some(
-                fragment, range(first_entry, end + 1), self._turn
-            )
+            fetched = await self._fetch_chunk(fragment, first_entry, end)
+            if fetched.postponed:
+                end = fetched.postponed[0] - 1
             if not fetched.missing:
                 return end, fetched
             # An ensemble change may have given these entries other bookies since the metadata was read.
@@ -279,11 +286,11 @@ class ReadHandle(AsyncClosing):
             last_add_confirmed=self._last_add_confirmed,
         )
 
-    async def _fetch(self, first_entry: int, last_entry: int) -> list[Run]:
+    async def _fetch(self, first_entry: int, last_entry: int) -> _Chunk:
         self._turn += 1
         moves = self._cluster.connections.moves
         try:
-            runs = await self._fetch_from(first_entry, last_entry)
+            chunk = await self._fetch_from(first_entry, last_entry)
         except BookKeeperError:
             # Re-replication may have moved the fragment since the metadata was read, or its bookies
             # are at other addresses than they were.
@@ -292,20 +299,35 @@ class ReadHandle(AsyncClosing):
             if is_same and not await self._cluster.connections.look_for_moves(moves):
                 raise
             self._learn(latest)
-            runs = await self._fetch_from(first_entry, last_entry)
-        size_bytes = sum(run.size_bytes for run in runs)
-        self._entry_size = max(1, size_bytes // (last_entry - first_entry + 1))
-        return runs
+            chunk = await self._fetch_from(first_entry, last_entry)
+        size_bytes = sum(run.size_bytes for run in chunk.runs)
+        self._entry_size = max(1, size_bytes // (chunk.next_entry - first_entry))
+        return chunk
 
-    async def _fetch_from(self, first_entry: int, last_entry: int) -> list[Run]:
+    async def _fetch_from(self, first_entry: int, last_entry: int) -> _Chunk:
         runs: list[Run] = []
-        while first_entry <= last_entry:
+        next_entry = first_entry
+        while next_entry <= last_entry:
             # One fragment when it was asked for; newer metadata may have divided it.
-            end = self._fragment_end(first_entry, last_entry)
-            fragment = self.metadata.fragment_of(first_entry)
-            runs += await self._fetcher.fetch(fragment, first_entry, end, self._turn)
-            first_entry = end + 1
-        return runs
+            end = self._fragment_end(next_entry, last_entry)
+            fragment = self.metadata.fragment_of(next_entry)
+            fetched = await self._fetch_chunk(fragment, next_entry, end)
+            self._fetcher.require(fetched)
+            runs += fetched.runs
+            if fetched.postponed:
+                return _Chunk(runs, fetched.postponed[0], is_whole=False)
+            next_entry = end + 1
+        return _Chunk(runs, next_entry, is_whole=True)
+
+    async def _fetch_chunk(self, fragment: Fragment, first_entry: int, last_entry: int) -> Fetched:
+        """What of these there is room for: entries may be far larger than those they were judged by."""
+        fetched = await self._fetcher.fetch_some(
+            fragment,
+            range(first_entry, last_entry + 1),
+            self._turn,
+            enough_bytes=self._cluster.settings.read_size_bytes,
+        )
+        return fetched.before_postponed()
 
     def _chunk_end(self, first_entry: int, last_entry: int) -> int:
         """Last entry to ask for together with ``first_entry``: one reply's worth, one fragment."""
@@ -323,4 +345,16 @@ class ReadHandle(AsyncClosing):
 
     def _average_entry_size(self) -> int | None:
         count = self.metadata.last_entry + 1
-        return max(1, self.metadata.length // count) if self.is_closed and count else None
+        if not (self.is_closed and count):
+            return None
+        return RECORD_OVERHEAD + self._digest.size + self.metadata.length // count
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What was fetched of consecutive entries: those in front of ``next_entry``."""
+
+    runs: list[Run]
+    next_entry: int
+    is_whole: bool
+    """Whether these are all that were asked for; if not, they are as much as there is room for."""

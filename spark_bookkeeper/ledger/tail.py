@@ -41,6 +41,8 @@ _PAUSE_S = 0.1
 ledger is fenced and not closed yet, or a bookie claims a LAC that is not true."""
 _STAY_S = 5.0
 """Longest time to ask one bookie: it may be far behind, and catch up no faster than we read."""
+_SIZE_BYTES_AGAIN = 64 * 1024
+"""What is asked for first behind an answer that did not come, and twice as much behind each that did."""
 _DOUBT = 3
 """After this many answers without news the metadata is read, whatever its watch says."""
 _LOGGER = logging.getLogger(__name__)
@@ -160,6 +162,7 @@ class NewsPoller:
         self._fetcher = fetcher
         self._turn = turn
         self._patience_s = cluster.settings.long_poll_timeout_ms / 1000 + _GRACE_S
+        self._size_bytes = cluster.settings.read_size_bytes
         self._prepared: tuple[str, ...] = ()
         self._fruitless = 0
         self._round_began_s = 0.0
@@ -181,13 +184,13 @@ class NewsPoller:
         # one is confirmed.
         stripe = next_entry + 1 if quorum.is_striped else 0
         bookie_id = ensemble[(stripe + self._turn) % len(ensemble)]
-        settings = self._cluster.settings
         poll = LongPoll(
             previous_lac=next_entry - 1,
-            timeout_ms=settings.long_poll_timeout_ms,
-            size_bytes_max=settings.read_size_bytes,
+            timeout_ms=self._cluster.settings.long_poll_timeout_ms,
+            size_bytes_max=self._size_bytes,
         )
         reply = await self._answer(bookie_id, poll)
+        self._choose_size(reply)
         news = await self._news_in(reply, metadata, next_entry)
         if news is None and reply.explicit_lac is not None:
             # It sent only a packet, which cannot be believed: ask for its newest entry instead.
@@ -204,6 +207,15 @@ class NewsPoller:
     def is_in_doubt(self) -> bool:
         """Whether some answers in a row had no news: time to look at the metadata."""
         return self._fruitless > 0 and self._fruitless % _DOUBT == 0
+
+    def _choose_size(self, reply: ReadLacReply) -> None:
+        """How much the next poll asks for: behind silence a LAC alone, for entries that a slow link did not bring in
+        time it would not bring the next time either, and reads of what is confirmed have more patience."""
+        if reply.status is Status.UNREACHABLE:
+            self._size_bytes = 0
+        else:
+            most = self._cluster.settings.read_size_bytes
+            self._size_bytes = min(most, max(_SIZE_BYTES_AGAIN, 2 * self._size_bytes))
 
     async def _prepare(self, ensemble: tuple[str, ...]) -> None:
         """Look up addresses for a new ensemble, or when in doubt; not for every poll."""
