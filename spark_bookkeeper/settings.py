@@ -20,8 +20,8 @@ class ClientSettings(ZooKeeperSettings):
     """Appended entries not acknowledged yet; bounds what tiny entries cost."""
     read_size_bytes: int = setting(2 * 1024 * 1024, maximum=64 * 1024 * 1024)
     """Most bytes asked of a bookie at once, which gives no more than 2 MiB. A message costs much the same CPU whatever its
-    size. A reader has up to `reads_in_flight` of them in memory, and twice that where entries become larger suddenly. While
-    answers are late, less is asked for."""
+    size. A reader has up to `reads_in_flight` of them in memory, and up to three times that where entries become larger
+    suddenly. While answers are late, less is asked for."""
     reads_in_flight: int = 4
     """Requests a sequential read keeps going ahead of its consumer."""
     speculative_read_timeout_ms: int = setting(1_000, minimum=0)

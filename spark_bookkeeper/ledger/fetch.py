@@ -190,12 +190,12 @@ class FragmentFetcher:
                 for task in done:
                     attempt = asked.pop(task)
                     if self._take(task.result(), result) and result.missing:
-                        # Not before the first is there, or whoever waits for that would ask for ever.
-                        is_next = result.missing[0] > wanted[0]
-                        if is_next and enough_bytes and _size_bytes(result) >= enough_bytes:
+                        if not enough_bytes or _size_bytes(result) < enough_bytes:
+                            ask(attempt)  # a full reply is progress, not a failure: there is more
+                        elif result.missing[0] > wanted[0]:
                             result.missing, result.postponed = (), result.missing
                             break
-                        ask(attempt)  # a full reply is progress, not a failure: there is more
+                        # Enough, but for the first, which others are asked for; put off it would be asked for for ever.
         finally:
             await end_tasks(asked)
         result.runs = in_order(result.runs)
@@ -226,7 +226,8 @@ class FragmentFetcher:
             first_entry=replica.first_entry,
             last_entry=replica.last_entry,
             stripe=replica.stripe,
-            size_bytes_max=min(self._size_bytes, enough_bytes or self._size_bytes),
+            # Twice: of a write set's part of what is enough some entries are always cut off.
+            size_bytes_max=min(self._size_bytes, 2 * (enough_bytes or self._size_bytes)),
         )
         bookie_id = fragment.ensemble[replica.position]
         reply = await self._cluster.client(bookie_id).read(request)

@@ -127,8 +127,13 @@ class ReadHandle(AsyncClosing):
                 chunk = await ahead.popleft()
                 for run in chunk.runs:
                     yield run
-                if not chunk.is_whole:
-                    # Its entries are larger than those before, and so are those that were asked for with it.
+                if chunk.next_entry > chunk.last_entry:
+                    continue
+                if self._chunk_end(chunk.next_entry, chunk.last_entry) == chunk.last_entry:
+                    rest = self._fetch(chunk.next_entry, chunk.last_entry)
+                    ahead.appendleft(asyncio.create_task(rest))
+                else:
+                    # Its entries are much larger than those before, and so are those that were asked for behind it.
                     await end_tasks(ahead)
                     ahead.clear()
                     next_entry = chunk.next_entry
@@ -315,9 +320,9 @@ class ReadHandle(AsyncClosing):
             self._fetcher.require(fetched)
             runs += fetched.runs
             if fetched.postponed:
-                return _Chunk(runs, fetched.postponed[0], is_whole=False)
+                return _Chunk(runs, fetched.postponed[0], last_entry)
             next_entry = end + 1
-        return _Chunk(runs, next_entry, is_whole=True)
+        return _Chunk(runs, next_entry, last_entry)
 
     async def _fetch_chunk(self, fragment: Fragment, first_entry: int, last_entry: int) -> Fetched:
         """What of these there is room for: entries may be far larger than those they were judged by."""
@@ -356,5 +361,5 @@ class _Chunk:
 
     runs: list[Run]
     next_entry: int
-    is_whole: bool
-    """Whether these are all that were asked for; if not, they are as much as there is room for."""
+    last_entry: int
+    """The last that was asked for; what is left of them there was no room for."""
