@@ -10,6 +10,7 @@ Source: Apache ``PendingReadOp``, ``DefaultSpeculativeRequestExecutionPolicy``.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -69,9 +70,14 @@ class Fetched:
     missing: Sequence[int] = ()
     """No replica returned these."""
     postponed: Sequence[int] = ()
-    """Not asked for any more: there were enough bytes."""
+    """Not asked for any more, or not of every replica: there were enough bytes."""
     answers: list[Answer] = field(default_factory=list)
     """What replicas said instead of returning an entry."""
+
+    def postpone(self, first_entry: int) -> None:
+        """From this id on what is missing is not known to be."""
+        at = bisect_left(self.missing, first_entry)
+        self.missing, self.postponed = self.missing[:at], self.missing[at:]
 
     def before_postponed(self) -> Fetched:
         """The same without what lies behind the first id that was postponed."""
@@ -98,7 +104,7 @@ class FragmentFetcher:
         self._patience_s = timeout_ms / 1000 if timeout_ms else None
         self._slow_until_s: dict[str, float] = {}
         self._size_bytes = cluster.settings.read_size_bytes
-        """How much to ask for at once: half as much whenever answers are late, twice as much for each in time."""
+        """How much to ask for at once: half as much whenever answers are late, twice as much for each that brings entries."""
 
     async def fetch(
         self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
@@ -142,11 +148,11 @@ class FragmentFetcher:
     ) -> Fetched:
         await self._cluster.prepare(fragment.ensemble)
         groups = split_by_write_set(self._quorum, wanted)
-        enough = None if enough_bytes is None else max(enough_bytes // len(groups), 1)
+        room = _Room(enough_bytes, len(groups))
         if len(groups) == 1:
-            return await self._fetch_group(fragment, groups[0], turn, enough)
+            return await self._fetch_group(fragment, groups[0], turn, room)
         parts = await asyncio.gather(
-            *(self._fetch_group(fragment, group, turn, enough) for group in groups)
+            *(self._fetch_group(fragment, group, turn, room) for group in groups)
         )
         return Fetched(
             in_order([run for part in parts for run in part.runs]),
@@ -156,21 +162,26 @@ class FragmentFetcher:
         )
 
     async def _fetch_group(
-        self, fragment: Fragment, wanted: Sequence[int], turn: int, enough_bytes: int | None
+        self, fragment: Fragment, wanted: Sequence[int], turn: int, room: _Room
     ) -> Fetched:
         """Fetch ids of one write set: ask its members in turn, the next also when one is slow."""
         result = Fetched([], wanted)
-        order = self._order(fragment, wanted, turn)
+        order = [(attempt, wanted[0]) for attempt in self._order(fragment, wanted, turn)]
         asked: dict[asyncio.Task[_Reply], int] = {}
+        not_asked: list[int] = []
+        """From where on replicas were not asked, because there were enough bytes."""
 
-        def ask(attempt: int) -> None:
-            replica = plan_attempt(self._quorum, result.missing, attempt)
-            asked[asyncio.create_task(self._ask(fragment, replica, enough_bytes))] = attempt
+        def ask(attempt: int, first: int) -> None:
+            if not (ids := result.missing[bisect_left(result.missing, first) :]):
+                return
+            replica = plan_attempt(self._quorum, ids, attempt)
+            asked[asyncio.create_task(self._ask(fragment, replica, room))] = attempt
 
         try:
             while result.missing and (order or asked):
                 if not asked:
-                    ask(order.pop(0))
+                    ask(*order.pop(0))
+                    continue
                 done, _ = await asyncio.wait(
                     asked,
                     # With nobody left to ask, patience would gain nothing: each request has a time
@@ -186,23 +197,32 @@ class FragmentFetcher:
                     # Where it is the link that is slow, as much once more would be later still.
                     least = min(self._size_bytes, _SIZE_BYTES_LATE)
                     self._size_bytes = max(least, self._size_bytes // 2)
-                    ask(order.pop(0))
+                    ask(*order.pop(0))
                 for task in done:
                     attempt = asked.pop(task)
-                    if self._take(task.result(), result) and result.missing:
-                        if not enough_bytes or _size_bytes(result) < enough_bytes:
-                            ask(attempt)  # a full reply is progress, not a failure: there is more
-                        elif result.missing[0] > wanted[0]:
-                            result.missing, result.postponed = (), result.missing
-                            break
-                        # Enough, but for the first, which others are asked for; put off it would be asked for for ever.
+                    before = len(result.missing)
+                    begin = self._take(task.result(), result, room)
+                    if begin is None or not result.missing:
+                        continue
+                    if not room.is_full:
+                        if len(result.missing) < before:
+                            ask(attempt, begin)
+                        else:  # it said nothing new, which another may go on to do
+                            order.append((attempt, begin))
+                    elif result.missing[0] > wanted[0]:
+                        result.postpone(result.missing[0])
+                        break
+                    else:  # But for the first, which would be asked for for ever if it were put off.
+                        not_asked.append(max(begin, wanted[0] + 1))
         finally:
             await end_tasks(asked)
+        if not_asked:
+            result.postpone(min(not_asked))
         result.runs = in_order(result.runs)
         return result
 
-    def _take(self, answered: _Reply, result: Fetched) -> bool:
-        """Add what is new in a reply; returns whether only the reply's size kept back the rest."""
+    def _take(self, answered: _Reply, result: Fetched, room: _Room) -> int | None:
+        """Add what is new in a reply; returns from where on the same replica can be asked for what its reply's size kept back."""
         good, bad = verified_runs(answered.reply, answered.request, self._digest)
         failures = [Answer(answered.bookie_id, e, e, DIGEST_MISMATCH) for e in bad] + [
             Answer(answered.bookie_id, part.first_entry, part.last_entry, part.status.name)
@@ -213,21 +233,22 @@ class FragmentFetcher:
             most = self._cluster.settings.read_size_bytes
             self._size_bytes = min(most, 2 * self._size_bytes)
         before = len(result.missing)
+        room.taken_bytes += sum(run.size_bytes for run in good)
         result.runs += good  # another replica may have returned some of them already
         result.answers += failures
         result.missing = _missing(result.missing, good)
-        return not failures and len(result.missing) < before
+        if (begin := answered.not_reached) is not None:
+            return begin
+        is_progress = not failures and len(result.missing) < before
+        return answered.request.first_entry if is_progress else None
 
-    async def _ask(
-        self, fragment: Fragment, replica: ReplicaRequest, enough_bytes: int | None
-    ) -> _Reply:
+    async def _ask(self, fragment: Fragment, replica: ReplicaRequest, room: _Room) -> _Reply:
         request = ReadRequest(
             ledger_id=self._ledger_id,
             first_entry=replica.first_entry,
             last_entry=replica.last_entry,
             stripe=replica.stripe,
-            # Twice: of a write set's part of what is enough some entries are always cut off.
-            size_bytes_max=min(self._size_bytes, 2 * (enough_bytes or self._size_bytes)),
+            size_bytes_max=min(self._size_bytes, room.share_bytes or self._size_bytes),
         )
         bookie_id = fragment.ensemble[replica.position]
         reply = await self._cluster.client(bookie_id).read(request)
@@ -255,6 +276,26 @@ class FragmentFetcher:
         return fragment.ensemble[plan_attempt(self._quorum, wanted, attempt).position]
 
 
+@dataclass(slots=True)
+class _Room:
+    """What the replies to one fetch may come to, all write sets together."""
+
+    enough_bytes: int | None
+    """``None``: whatever there is."""
+    groups: int
+    """Write sets that are asked."""
+    taken_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.enough_bytes is not None and self.taken_bytes >= self.enough_bytes
+
+    @property
+    def share_bytes(self) -> int | None:
+        """Of one reply: twice an even share, for to the byte the last entry of each would be cut off."""
+        return None if self.enough_bytes is None else max(2 * self.enough_bytes // self.groups, 1)
+
+
 def _size_bytes(fetched: Fetched) -> int:
     return sum(run.size_bytes for run in fetched.runs)
 
@@ -264,6 +305,16 @@ class _Reply:
     bookie_id: str
     request: ReadRequest
     reply: ReadReply
+
+    @property
+    def not_reached(self) -> int | None:
+        """The first id that it says nothing of for its size; ``None``: there is none."""
+        begins = [
+            part.first_entry
+            for part in self.reply.missing
+            if part.status is Status.NOT_REACHED and part.first_entry > self.request.first_entry
+        ]
+        return min(begins, default=None)
 
 
 def _missing(wanted: Sequence[int], runs: list[Run]) -> Sequence[int]:

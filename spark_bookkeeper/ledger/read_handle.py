@@ -115,7 +115,7 @@ class ReadHandle(AsyncClosing):
             asked = first_entry if first_entry < 0 else last_entry
             raise NoSuchEntryError(self.ledger_id, asked, self._last_add_confirmed)
         ahead: deque[asyncio.Task[_Chunk]] = deque()
-        next_entry = first_entry
+        next_entry, cuts = first_entry, 0
         try:
             while ahead or next_entry <= last_entry:
                 while (
@@ -128,15 +128,18 @@ class ReadHandle(AsyncClosing):
                 for run in chunk.runs:
                     yield run
                 if chunk.next_entry > chunk.last_entry:
+                    cuts = 0
                     continue
-                if self._chunk_end(chunk.next_entry, chunk.last_entry) == chunk.last_entry:
+                cuts += 1
+                if cuts < self._cluster.settings.reads_in_flight:
                     rest = self._fetch(chunk.next_entry, chunk.last_entry)
                     ahead.appendleft(asyncio.create_task(rest))
                 else:
-                    # Its entries are much larger than those before, and so are those that were asked for behind it.
+                    # Again and again: its entries are much larger than those before. They are not read one reply after
+                    # another, and those that were asked for behind it are as large.
                     await end_tasks(ahead)
                     ahead.clear()
-                    next_entry = chunk.next_entry
+                    next_entry, cuts = chunk.next_entry, 0
         finally:
             # The consumer may stop in the middle, with requests under way that nobody would wait
             # for.
@@ -305,8 +308,9 @@ class ReadHandle(AsyncClosing):
                 raise
             self._learn(latest)
             chunk = await self._fetch_from(first_entry, last_entry)
-        size_bytes = sum(run.size_bytes for run in chunk.runs)
-        self._entry_size = max(1, size_bytes // (chunk.next_entry - first_entry))
+        # Slow to fall: of a few large entries among many small ones some are in every chunk.
+        size, before = chunk.entry_size, self._entry_size or chunk.entry_size
+        self._entry_size = max(size, (size + before) // 2)
         return chunk
 
     async def _fetch_from(self, first_entry: int, last_entry: int) -> _Chunk:
@@ -320,9 +324,9 @@ class ReadHandle(AsyncClosing):
             self._fetcher.require(fetched)
             runs += fetched.runs
             if fetched.postponed:
-                return _Chunk(runs, fetched.postponed[0], last_entry)
+                return _Chunk(runs, first_entry, fetched.postponed[0], last_entry)
             next_entry = end + 1
-        return _Chunk(runs, next_entry, last_entry)
+        return _Chunk(runs, first_entry, next_entry, last_entry)
 
     async def _fetch_chunk(self, fragment: Fragment, first_entry: int, last_entry: int) -> Fetched:
         """What of these there is room for: entries may be far larger than those they were judged by."""
@@ -357,9 +361,15 @@ class ReadHandle(AsyncClosing):
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What was fetched of consecutive entries: those in front of ``next_entry``."""
+    """What was fetched of ``first_entry`` to ``last_entry``: those in front of ``next_entry``."""
 
     runs: list[Run]
+    first_entry: int
     next_entry: int
     last_entry: int
-    """The last that was asked for; what is left of them there was no room for."""
+
+    @property
+    def entry_size(self) -> int:
+        """Bytes, on average and at least 1."""
+        size_bytes = sum(run.size_bytes for run in self.runs)
+        return max(1, size_bytes // (self.next_entry - self.first_entry))

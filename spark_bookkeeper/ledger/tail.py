@@ -190,7 +190,9 @@ class NewsPoller:
             size_bytes_max=self._size_bytes,
         )
         reply = await self._answer(bookie_id, poll)
-        self._choose_size(reply)
+        if reply.status is not Status.UNREACHABLE:
+            most = self._cluster.settings.read_size_bytes
+            self._size_bytes = min(most, max(_SIZE_BYTES_AGAIN, 2 * self._size_bytes))
         news = await self._news_in(reply, metadata, next_entry)
         if news is None and reply.explicit_lac is not None:
             # It sent only a packet, which cannot be believed: ask for its newest entry instead.
@@ -207,15 +209,6 @@ class NewsPoller:
     def is_in_doubt(self) -> bool:
         """Whether some answers in a row had no news: time to look at the metadata."""
         return self._fruitless > 0 and self._fruitless % _DOUBT == 0
-
-    def _choose_size(self, reply: ReadLacReply) -> None:
-        """How much the next poll asks for: behind silence a LAC alone, for entries that a slow link did not bring in
-        time it would not bring the next time either, and reads of what is confirmed have more patience."""
-        if reply.status is Status.UNREACHABLE:
-            self._size_bytes = 0
-        else:
-            most = self._cluster.settings.read_size_bytes
-            self._size_bytes = min(most, max(_SIZE_BYTES_AGAIN, 2 * self._size_bytes))
 
     async def _prepare(self, ensemble: tuple[str, ...]) -> None:
         """Look up addresses for a new ensemble, or when in doubt; not for every poll."""
@@ -242,6 +235,9 @@ class NewsPoller:
         except TimeoutError:
             # A bookie that hangs is left for the next one, like any that brings no news.
             reply = ReadLacReply(Status.UNREACHABLE)
+            # Or it is the link: entries that it did not bring in time it would not bring the next time either. Of the
+            # next poll the LAC is enough, for reads of what is confirmed have more patience.
+            self._size_bytes = 0
         if reply.status is Status.UNREACHABLE:
             self._cluster.connections.note_silence()
         return reply

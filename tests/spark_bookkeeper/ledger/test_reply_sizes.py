@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from bookie_server.wire.messages import ReadLacReply, ReadReply, Status
+from bookie_server.wire.messages import (
+    IdRange,
+    ReadLacReply,
+    ReadLacRequest,
+    ReadReply,
+    ReadRequest,
+    Status,
+)
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from spark_bookkeeper.ledger.read_handle import ReadHandle
+from tests.doubles.bookies import FaultyClient
 from tests.doubles.waits import until
 from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.scene import Scene, read_all
 from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append
 
 KIB = 1024
+UNEVEN = [b"%d" % at * (10 * KIB if at % 20 == 7 else 100) for at in range(400)]
+"""Of five write sets one has nearly all the bytes."""
 GROWING = [b""] * 3_000 + [bytes(20 * KIB)] * 60
 """A megabyte of large entries behind so many without a byte that all of them are asked for together."""
 SMALL_REPLIES = pytest.mark.cluster(read_size_bytes=100 * KIB)
@@ -29,6 +40,18 @@ async def written(scene: Scene, payloads: list[bytes]) -> ReadHandle:
     for faults in scene.faults:
         faults.reads_seen.clear()
     return reader
+
+
+def denying(*entry_ids: int) -> Callable[[ReadReply], ReadReply]:
+    """What a bookie that lacks these answers."""
+
+    def alter(reply: ReadReply) -> ReadReply:
+        runs = [part for run in reply.runs for part in run.without(entry_ids.__contains__)]
+        held = {entry_id for run in reply.runs for entry_id in run.entry_ids}
+        denied = [IdRange(each, each, Status.NO_ENTRY) for each in entry_ids if each in held]
+        return ReadReply(tuple(runs), (*denied, *reply.missing), reply.last_add_confirmed)
+
+    return alter
 
 
 @pytest.fixture
@@ -51,11 +74,12 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_entries_that_become_larger_come_in_parts(scene: Scene, fetched: list[int]) -> None:
     reader = await written(scene, GROWING)
 
+    before = asyncio.all_tasks()
+
     assert await read_all(reader) == GROWING
 
-    assert max(fetched) <= 2 * 100 * KIB, (
-        "each of the requests brings no more than it was asked for"
-    )
+    assert max(fetched) <= 3 * 100 * KIB
+    assert asyncio.all_tasks() == before, "what was asked for ahead and given up has ended"
 
 
 @SMALL_REPLIES
@@ -67,6 +91,60 @@ async def test_so_they_do_where_they_may_be_unconfirmed(scene: Scene, fetched: l
 
     assert found == GROWING
     assert max(fetched) <= 3 * 100 * KIB
+
+
+@pytest.mark.parametrize("quorums", [(5, 2, 2), (5, 1, 1)], ids=str)
+@pytest.mark.cluster(bookies=5, read_size_bytes=100 * KIB)
+async def test_write_sets_that_bring_different_amounts_are_read_in_order(scene: Scene) -> None:
+    reader = await written(scene, UNEVEN)
+
+    assert await read_all(reader) == UNEVEN
+    assert [bytes(e.payload) async for e in reader.read_unconfirmed(0, 399)] == UNEVEN
+
+
+@pytest.mark.parametrize("quorums", [(5, 2, 2)], ids=str)
+@pytest.mark.parametrize("gap", [1, 206, 208, 398])
+@pytest.mark.cluster(bookies=5, read_size_bytes=100 * KIB)
+async def test_so_they_are_in_front_of_an_entry_that_nobody_has(scene: Scene, gap: int) -> None:
+    reader = await written(scene, UNEVEN)
+    scene.cluster.set_faults(alter_read=denying(gap))
+
+    found: list[bytes] = []
+
+    async def read_on() -> None:
+        async for entry in reader.read_unconfirmed(0, 399):
+            found.append(bytes(entry.payload))
+
+    with pytest.raises(EntryUnreadableError, match=rf"\b{gap}\b"):
+        await read_on()
+    assert found == UNEVEN[:gap]
+
+
+@pytest.mark.parametrize("quorums", [(2, 2, 2), (3, 2, 2)], ids=str)
+@pytest.mark.parametrize("delay_s", [0.0, 0.03], ids=["in-time", "late"])
+@pytest.mark.cluster(speculative_read_timeout_ms=10, read_size_bytes=100 * KIB)
+async def test_a_replica_that_lacks_an_entry_is_asked_for_those_behind_its_reply(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, delay_s: float
+) -> None:
+    """Each of two lacks some: who had denied one was not asked for what its reply had no room for."""
+    payloads = [bytes(10 * KIB)] * 120
+    reader = await written(scene, payloads)
+    scene.fail(0, alter_read=denying(0, 30, 90))
+    scene.fail(1, alter_read=denying(6, 33, 93))
+    read = FaultyClient.read
+
+    async def read_late(client: FaultyClient, request: ReadRequest) -> ReadReply:
+        reply = await read(client, request)
+        await asyncio.sleep(delay_s)
+        return reply
+
+    monkeypatch.setattr(FaultyClient, "read", read_late)
+
+    for turn in range(2):
+        fragment = reader.metadata.last_fragment
+        runs = await reader._fetcher.fetch(fragment, 0, 119, turn)
+        assert [entry_id for run in runs for entry_id in run.entry_ids] == list(range(120))
+    assert await read_all(reader) == payloads
 
 
 @SMALL_REPLIES
@@ -116,14 +194,19 @@ async def test_never_more_than_the_setting_nor_less_than_it_where_that_is_little
 
 @SLOW_POLLS
 async def test_a_tail_over_a_link_that_brings_no_entries_in_time_learns_that_there_are_some(
-    scene: Scene, follower: Follower
+    scene: Scene, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asked for as many again, and the bookies sent them in vain, for ever."""
 
-    def too_slow(reply: ReadLacReply) -> ReadLacReply:
-        return ReadLacReply(Status.UNREACHABLE) if len(reply.records) > 1_000 else reply
+    is_slow, read_lac = True, FaultyClient.read_lac
 
-    scene.cluster.set_faults(alter_lac=too_slow)
+    async def over_a_slow_link(client: FaultyClient, request: ReadLacRequest) -> ReadLacReply:
+        reply = await read_lac(client, request)
+        if is_slow and len(reply.records) > 1_000:
+            await asyncio.Event().wait()
+        return reply
+
+    monkeypatch.setattr(FaultyClient, "read_lac", over_a_slow_link)
     await append(scene.writer, 2)
     await follower.seen(0)
     await scene.writer.append_many([bytes(2_000)] * 198)
@@ -133,7 +216,7 @@ async def test_a_tail_over_a_link_that_brings_no_entries_in_time_learns_that_the
         return [poll.size_bytes_max for faults in scene.faults for poll in faults.polls_seen]
 
     assert 0 in asked()
-    scene.cluster.set_faults(alter_lac=None)
+    is_slow = False
     await until(lambda: asked().count(2 * KIB * KIB) > 3)
     await scene.writer.close()
 
