@@ -103,21 +103,38 @@ async def test_write_sets_that_bring_different_amounts_are_read_in_order(scene: 
 
 
 @pytest.mark.parametrize("quorums", [(5, 2, 2)], ids=str)
-@pytest.mark.parametrize("gap", [1, 206, 208, 398])
+@pytest.mark.parametrize("gap", [1, 3_206, 3_208, 3_398])
 @pytest.mark.cluster(bookies=5, read_size_bytes=100 * KIB)
 async def test_so_they_are_in_front_of_an_entry_that_nobody_has(scene: Scene, gap: int) -> None:
-    reader = await written(scene, UNEVEN)
+    payloads = [b""] * 3_000 + UNEVEN
+    reader = await written(scene, payloads)
     scene.cluster.set_faults(alter_read=denying(gap))
 
     found: list[bytes] = []
 
     async def read_on() -> None:
-        async for entry in reader.read_unconfirmed(0, 399):
+        async for entry in reader.read_unconfirmed(0, len(payloads) - 1):
             found.append(bytes(entry.payload))
 
     with pytest.raises(EntryUnreadableError, match=rf"\b{gap}\b"):
         await read_on()
-    assert found == UNEVEN[:gap]
+
+    assert found == payloads[:gap]
+
+
+@SMALL_REPLIES
+async def test_what_nobody_was_asked_for_is_not_missing(scene: Scene) -> None:
+    """Behind a first entry that nobody has, when there were enough bytes."""
+    reader = await written(scene, [bytes(10 * KIB)] * 120)
+    scene.cluster.set_faults(alter_read=denying(0))
+
+    fetched = await reader._fetcher.fetch_some(
+        reader.metadata.last_fragment, range(120), 0, enough_bytes=100 * KIB
+    )
+
+    assert list(fetched.missing) == [0]
+    assert 0 < fetched.postponed[0] <= 40
+    assert fetched.postponed[-1] == 119
 
 
 @pytest.mark.parametrize("quorums", [(2, 2, 2), (3, 2, 2)], ids=str)
