@@ -77,7 +77,8 @@ class Fetched:
     def postpone(self, first_entry: int) -> None:
         """From this id on what is missing is not known to be."""
         at = bisect_left(self.missing, first_entry)
-        self.missing, self.postponed = self.missing[:at], self.missing[at:]
+        self.postponed = [*self.missing[at:], *self.postponed]
+        self.missing = self.missing[:at]
 
     def before_postponed(self) -> Fetched:
         """The same without what lies behind the first id that was postponed."""

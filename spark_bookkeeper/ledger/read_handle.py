@@ -16,6 +16,7 @@ from bookie_server.wire.record import RECORD_OVERHEAD, Run
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -323,9 +324,11 @@ class ReadHandle(AsyncClosing):
             fetched = await self._fetch_chunk(fragment, next_entry, end)
             self._fetcher.require(fetched)
             runs += fetched.runs
+            next_entry = fetched.postponed[0] if fetched.postponed else end + 1
+            count = sum(map(len, runs))
+            invariant(count == next_entry - first_entry, "no entry is left out of what was fetched")
             if fetched.postponed:
-                return _Chunk(runs, first_entry, fetched.postponed[0], last_entry)
-            next_entry = end + 1
+                break
         return _Chunk(runs, first_entry, next_entry, last_entry)
 
     async def _fetch_chunk(self, fragment: Fragment, first_entry: int, last_entry: int) -> Fetched:

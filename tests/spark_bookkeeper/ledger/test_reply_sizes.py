@@ -137,6 +137,26 @@ async def test_what_nobody_was_asked_for_is_not_missing(scene: Scene) -> None:
     assert fetched.postponed[-1] == 119
 
 
+@SMALL_REPLIES
+@pytest.mark.parametrize("lacking", [(0,), (0, 1)], ids=str)
+@pytest.mark.parametrize("turn", range(3))
+async def test_nothing_is_left_out_where_only_the_last_that_is_asked_has_the_first(
+    scene: Scene, lacking: tuple[int, ...], turn: int
+) -> None:
+    """Behind those that had enough without it."""
+    reader = await written(scene, [bytes(10 * KIB)] * 120)
+    scene.fail(*lacking, alter_read=denying(0))
+
+    fetched = await reader._fetcher.fetch_some(
+        reader.metadata.last_fragment, range(120), turn, enough_bytes=50 * KIB
+    )
+
+    held = [entry_id for run in fetched.runs for entry_id in run.entry_ids]
+    assert held[0] == 0
+    assert not fetched.missing
+    assert sorted({*held, *fetched.postponed}) == list(range(120))
+
+
 @pytest.mark.parametrize("quorums", [(2, 2, 2), (3, 2, 2)], ids=str)
 @pytest.mark.parametrize("delay_s", [0.0, 0.03], ids=["in-time", "late"])
 @pytest.mark.cluster(speculative_read_timeout_ms=10, read_size_bytes=100 * KIB)
