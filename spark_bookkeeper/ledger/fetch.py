@@ -225,8 +225,9 @@ class FragmentFetcher:
     def _take(self, answered: _Reply, result: Fetched, room: _Room) -> int | None:
         """Add what is new in a reply; returns from where on the same replica can be asked for what its reply's size kept back."""
         good, bad = verified_runs(answered.reply, answered.request, self._digest)
-        failures = [Answer(answered.bookie_id, e, e, DIGEST_MISMATCH) for e in bad] + [
-            Answer(answered.bookie_id, part.first_entry, part.last_entry, part.status.name)
+        bookie_id, stripe = answered.bookie_id, answered.request.stripe
+        failures = [Answer(bookie_id, each, each, DIGEST_MISMATCH) for each in bad] + [
+            Answer(bookie_id, part.first_entry, part.last_entry, part.status.name, stripe)
             for part in answered.reply.missing
             if part.status is not Status.NOT_REACHED
         ]
@@ -309,7 +310,13 @@ class _Reply:
 
     @property
     def not_reached(self) -> int | None:
-        """The first id that it says nothing of for its size; ``None``: there is none."""
+        """The first id that it says nothing of for its size; ``None``: there is none, or it has no entries at all.
+
+        Apache's bookies that are busy, say, say so of the first entry and nothing of the others: they would be asked
+        for each of them.
+        """
+        if not self.reply.runs:
+            return None
         begins = [
             part.first_entry
             for part in self.reply.missing
@@ -319,6 +326,8 @@ class _Reply:
 
 
 def _missing(wanted: Sequence[int], runs: list[Run]) -> Sequence[int]:
+    if not runs:
+        return wanted
     # The common answer, told without making a set of its ids.
     if len(runs) == 1 and runs[0].entry_ids == wanted:
         return ()

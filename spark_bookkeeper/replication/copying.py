@@ -84,7 +84,8 @@ class LedgerCopier:
                     self._turn += 1
                     if held is None:
                         self._fetcher.require(fetched)
-                    incomplete = incomplete or (fetched if fetched.missing else None)
+                    known = fetched.before_postponed()  # what lies behind is asked for again
+                    incomplete = incomplete or (known if known.missing else None)
                     size_bytes = sum(run.size_bytes for run in fetched.runs)
                     if sending is not None:
                         await sending

@@ -68,6 +68,13 @@ class Answer:
     first_entry: int
     last_entry: int
     what: str
+    stripe: Stripe | None = None
+    """Of the question: of ids in between that are others' nothing was said."""
+
+    def is_about(self, entry_id: int) -> bool:
+        """Whether the entry was asked for, and it is one of these."""
+        is_wanted = self.stripe is None or self.stripe.wants(entry_id)
+        return is_wanted and self.first_entry <= entry_id <= self.last_entry
 
 
 def unreadable(ledger_id: int, entry_id: int, answers: Sequence[Answer]) -> BookKeeperError:
@@ -75,7 +82,7 @@ def unreadable(ledger_id: int, entry_id: int, answers: Sequence[Answer]) -> Book
 
     A copy that failed its digest outweighs silence: the data is damaged, not just unreachable.
     """
-    about = [a for a in answers if a.first_entry <= entry_id <= a.last_entry]
+    about = [answer for answer in answers if answer.is_about(entry_id)]
     listed = tuple(f"{answer.bookie_id}:{answer.what}" for answer in about)
     if any(answer.what == DIGEST_MISMATCH for answer in about):
         return DigestMismatchError(ledger_id, entry_id, " ".join(listed))
@@ -98,7 +105,7 @@ def absent_or_unreadable(
     denied_by = {
         answer.bookie_id
         for answer in answers
-        if answer.first_entry <= entry_id <= answer.last_entry and answer.what in _ABSENT
+        if answer.is_about(entry_id) and answer.what in _ABSENT
     }
     if entry_id > last_add_confirmed and denied_by.issuperset(write_set):
         return NoSuchEntryError(ledger_id, entry_id, last_add_confirmed)

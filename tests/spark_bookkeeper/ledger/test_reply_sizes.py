@@ -260,3 +260,25 @@ async def test_a_tail_over_a_link_that_brings_no_entries_in_time_learns_that_the
     assert await follower.ended() == list(range(200))
     assert {64 * KIB, 128 * KIB, 1024 * KIB} <= set(asked())
     assert max(asked()) == 2 * KIB * KIB
+
+
+@SMALL_REPLIES
+async def test_a_bookie_that_says_nothing_but_that_it_is_busy_is_asked_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first entry, as Apache's do: of the others it has said nothing, and was asked for each by itself."""
+    reader = await written(scene, [bytes(100)] * 500)
+    asked: list[ReadRequest] = []
+
+    async def busy(_: FaultyClient, request: ReadRequest) -> ReadReply:
+        asked.append(request)
+        first, last = request.first_entry, request.last_entry
+        left = IdRange(first + 1, last, Status.NOT_REACHED)
+        return ReadReply((), (IdRange(first, first, Status.BUSY), left), -1)
+
+    monkeypatch.setattr(FaultyClient, "read", busy)
+
+    with pytest.raises(EntryUnreadableError, match="BUSY"):
+        await reader._fetcher.fetch(reader.metadata.last_fragment, 0, 499, 0)
+
+    assert len(asked) == 3

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from bookie_server.wire.messages import IdRange, ReadReply, Status
+from bookie_server.client.read_stream import unreachable
+from bookie_server.wire.messages import IdRange, ReadReply, ReadRequest, Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
+from tests.doubles.bookies import FaultyClient
 from tests.doubles.stores import StandingStill
-from tests.spark_bookkeeper.ledger.scene import Scene
+from tests.spark_bookkeeper.ledger.scene import Scene, numbers
 from tests.spark_bookkeeper.ledger.tails import QUORUMS
 
 
@@ -162,3 +164,29 @@ async def test_a_read_follows_an_ensemble_change_it_did_not_know_of(scene: Scene
 
     assert (await read_until_error(reader, 3, 9))[0] == [3, 4, 5, 6, 7, 8, 9]
     await scene.writer.close()
+
+
+@pytest.mark.parametrize("quorums", [(3, 2, 1)], ids=str)
+@pytest.mark.parametrize("turn", [0, 1])
+async def test_a_denial_of_entries_is_none_of_those_between_them_that_others_have(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """Of a striped ledger: the second bookie denies 0 and 3, and says nothing of 1, of which it may have the only copy."""
+    reader = await scene.open()  # which knows of no entry that is confirmed
+    reader._turn = turn
+    await scene.writer.append_many(numbers(6))
+    _, second, third = scene.ensemble
+    denied, silent = {(second, 0), (third, 1)}, {(second, 1)}
+    read = FaultyClient.read
+
+    async def altered(client: FaultyClient, request: ReadRequest) -> ReadReply:
+        place = client.bookie_id, request.first_entry % 3
+        if place in denied:
+            ids = IdRange(request.first_entry, request.last_entry, Status.NO_ENTRY)
+            return ReadReply((), (ids,), -1)
+        return unreachable(request) if place in silent else await read(client, request)
+
+    monkeypatch.setattr(FaultyClient, "read", altered)
+
+    with pytest.raises(EntryUnreadableError, match="entry_id=1 "):
+        _ = [entry async for entry in reader.read_unconfirmed(0, 5)]
