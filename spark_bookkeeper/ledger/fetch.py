@@ -310,13 +310,7 @@ class _Reply:
 
     @property
     def not_reached(self) -> int | None:
-        """The first id that it says nothing of for its size; ``None``: there is none, or it has no entries at all.
-
-        Apache's bookies that are busy, say, say so of the first entry and nothing of the others: they would be asked
-        for each of them.
-        """
-        if not self.reply.runs:
-            return None
+        """The first id that it says nothing of for its size; ``None``: there is none."""
         begins = [
             part.first_entry
             for part in self.reply.missing

@@ -86,16 +86,13 @@ class RpcReads:
         if answer is None or not isinstance(answer.reply, messages.BatchReply):
             return None
         self._had_batch = True
-        if answer.status is RpcStatus.ENOENTRY and first < last:
+        if answer.status in (RpcStatus.ENOENTRY, RpcStatus.EIO) and first < last:
             # It was told of the first alone, and the others may be there.
             return await self._read_singly(request)
         if answer.status is not RpcStatus.EOK:
-            status = meaning_of(answer.status)
-            rest = status if status is Status.NO_LEDGER else Status.NOT_REACHED
-            missing = [IdRange(first, first, status)]
-            if first < last:
-                missing.append(IdRange(first + 1, last, rest))
-            return ReadReply((), tuple(missing), NO_ENTRY_ID)
+            # Of none it would say anything else: it is busy, say, or has no such ledger.
+            refused = IdRange(first, last, meaning_of(answer.status))
+            return ReadReply((), (refused,), NO_ENTRY_ID)
         try:
             run = parse_run(answer.reply.body)
         except MalformedRecordsError:

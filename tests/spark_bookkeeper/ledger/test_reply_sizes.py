@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -263,22 +264,23 @@ async def test_a_tail_over_a_link_that_brings_no_entries_in_time_learns_that_the
 
 
 @SMALL_REPLIES
-async def test_a_bookie_that_says_nothing_but_that_it_is_busy_is_asked_once(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the first entry, as Apache's do: of the others it has said nothing, and was asked for each by itself."""
-    reader = await written(scene, [bytes(100)] * 500)
-    asked: list[ReadRequest] = []
+async def test_a_reply_without_a_sound_entry_is_gone_on_behind(scene: Scene) -> None:
+    """As of a disk that cannot read so much in a row: each of two has what the other lacks."""
 
-    async def busy(_: FaultyClient, request: ReadRequest) -> ReadReply:
-        asked.append(request)
-        first, last = request.first_entry, request.last_entry
-        left = IdRange(first + 1, last, Status.NOT_REACHED)
-        return ReadReply((), (IdRange(first, first, Status.BUSY), left), -1)
+    def damaged(first: int, last: int) -> Callable[[ReadReply], ReadReply]:
+        def alter(reply: ReadReply) -> ReadReply:
+            runs = tuple(run for run in reply.runs if not first <= run.first_entry <= last)
+            bad = (IdRange(run.first_entry, run.last_entry, Status.UNKNOWN) for run in reply.runs)
+            return replace(reply, runs=runs, missing=(*(() if runs else bad), *reply.missing))
 
-    monkeypatch.setattr(FaultyClient, "read", busy)
+        return alter
 
-    with pytest.raises(EntryUnreadableError, match="BUSY"):
-        await reader._fetcher.fetch(reader.metadata.last_fragment, 0, 499, 0)
+    payloads = [bytes(10 * KIB)] * 60
+    reader = await written(scene, payloads)
+    scene.fail(2)
+    scene.fail(0, alter_read=damaged(0, 8))
+    scene.fail(1, alter_read=damaged(20, 60))
 
-    assert len(asked) == 3
+    for turn in range(3):
+        runs = await reader._fetcher.fetch(reader.metadata.last_fragment, 0, 59, turn)
+        assert [entry_id for run in runs for entry_id in run.entry_ids] == list(range(60))

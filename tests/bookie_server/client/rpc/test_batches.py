@@ -9,7 +9,9 @@ import pytest
 from bookie_server.client.rpc import reads
 from bookie_server.client.rpc.reads import RpcReads
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.wire.messages import BookieInfo, ReadReply, ReadRequest, Status
+from bookie_server.wire.messages import BookieInfo, IdRange, ReadReply, ReadRequest, Status
+from bookie_server.wire.rpc import messages, v3
+from bookie_server.wire.rpc.statuses import RpcStatus
 from tests.doubles.records import encoded_section, write
 from tests.doubles.serving import over_rpc_v2, serving_all
 from tests.doubles.storage import running_bookie
@@ -71,3 +73,40 @@ async def test_what_lies_behind_an_entry_that_is_not_there_is_returned(tmp_path:
         (8, 8),
     ]
     assert {part.status for part in reply.missing} == {Status.NO_ENTRY}
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (RpcStatus.EIO, None),
+        (RpcStatus.ETOOMANYREQUESTS, Status.BUSY),
+        (RpcStatus.EUNKNOWNLEDGERSTATE, Status.LIMBO),
+        (RpcStatus.ENOLEDGER, Status.NO_LEDGER),
+    ],
+)
+async def test_a_refusal_of_a_batch_is_one_of_the_bookie_or_of_the_first_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: RpcStatus, meant: Status | None
+) -> None:
+    """Who is busy would have been asked for each entry by itself; of whose disk cannot read one, the others are read."""
+
+    async def refuse(request: messages.BatchRead) -> v3.Answer:
+        reply = messages.BatchReply(request.ledger_id, request.first_entry, request.number)
+        return v3.Answer(v3.Head(1, 1), said, reply)
+
+    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
+    async with (
+        running_bookie(tmp_path) as bookie,
+        serving_all(bookie, BookieInfo("b:1"), tmp_path) as ports,
+    ):
+        client = over_rpc_v2("b:1", ports.rpc_address, settings)
+        for entry_id in IDS:
+            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+        monkeypatch.setattr(client._reads, "_ask_batch", refuse)
+        request = ReadRequest(ledger_id=LEDGER, first_entry=IDS[0], last_entry=IDS[-1])
+        reply = await client.read(request)
+        await client.close()
+
+    if meant is None:
+        assert [id for run in reply.runs for id in run.entry_ids] == IDS
+    else:
+        assert (reply.runs, reply.missing) == ((), (IdRange(IDS[0], IDS[-1], meant),))

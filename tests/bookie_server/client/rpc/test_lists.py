@@ -96,7 +96,12 @@ async def test_an_entry_that_it_may_hold_leaves_the_list_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where its block is damaged: said not to hold it, it would lose its place."""
-    batch = Answering._batch
+    batch, read = Answering._batch, Answering._read
+
+    async def unreadable(self: Answering, request: messages.ReadEntry, room: Room) -> Answered:
+        if request.entry_id == 3:
+            return RpcStatus.EIO, refusal_of(request)
+        return await read(self, request, room)
 
     async def doubtful(self: Answering, request: messages.BatchRead, room: Room) -> Answered:
         if request.first_entry == 3:
@@ -104,6 +109,7 @@ async def test_an_entry_that_it_may_hold_leaves_the_list_open(
         return await batch(self, replace(request, count_max=3 - request.first_entry), room)
 
     monkeypatch.setattr(Answering, "_batch", doubtful)
+    monkeypatch.setattr(Answering, "_read", unreadable)
     async with client_of(tmp_path, "v2", monkeypatch) as (client, _, _):
         assert await write(client, encoded_section([b"x"] * 6, 0)) is Status.OK
         assert (await client.list_entries(LEDGER)).status is Status.UNKNOWN
