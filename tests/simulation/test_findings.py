@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
-from spark_bookkeeper.ledger.fetch import FragmentFetcher
+from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from tests.doubles.cluster import running_cluster
 from tests.patience import seconds
 
@@ -22,20 +21,24 @@ class EndsMeanwhile:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.meanwhile = asyncio.Event()
-        self._fetch = FragmentFetcher.fetch
+        self._fetch = FragmentFetcher.fetch_some
         self._is_first = True
-        patch.setattr(FragmentFetcher, "fetch", lambda *asked, **how: self.fetch(*asked, **how))
+        patch.setattr(
+            FragmentFetcher, "fetch_some", lambda *asked, **how: self.fetch(*asked, **how)
+        )
         self.ended = asyncio.Event()
 
     async def fetch(
-        self, fetcher: FragmentFetcher, fragment: Fragment, first: int, last: int, turn: int
-    ) -> list[Run]:
+        self, fetcher: FragmentFetcher, fragment: Fragment, wanted: range, turn: int, **how: int
+    ) -> Fetched:
         if not self._is_first:
-            return await self._fetch(fetcher, fragment, first, last, turn)
+            return await self._fetch(
+                fetcher, fragment, wanted, turn, enough_bytes=how["enough_bytes"]
+            )
         self._is_first = False
         self.meanwhile.set()
         await self.ended.wait()
-        raise EntryUnreadableError(0, first, ())
+        raise EntryUnreadableError(0, wanted[0], ())
 
 
 @pytest.mark.slow
