@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from bookie_server.client.rpc import reads
+from bookie_server.client.rpc.client import RpcBookieClient
 from bookie_server.client.rpc.reads import RpcReads
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire.messages import BookieInfo, IdRange, ReadReply, ReadRequest, Status
@@ -21,6 +24,21 @@ pytestmark = pytest.mark.integration
 LEDGER, IDS = 7, [0, 1, 2, 3, 4]
 
 
+@asynccontextmanager
+async def client_of(place: Path, held: Sequence[int]) -> AsyncIterator[RpcBookieClient]:
+    """Of a bookie that has these entries."""
+    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
+    async with (
+        running_bookie(place) as bookie,
+        serving_all(bookie, BookieInfo("b:1"), place) as ports,
+    ):
+        client = over_rpc_v2("b:1", ports.rpc_address, settings)
+        for entry_id in held:
+            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+        yield client
+        await client.close()
+
+
 async def test_one_lost_batch_does_not_end_batches_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,14 +50,7 @@ async def test_one_lost_batch_does_not_end_batches_for_good(
         return None if batches[-1] else await read_batch(self, request)
 
     monkeypatch.setattr(RpcReads, "_read_batch", lose_the_first)
-    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
-    async with (
-        running_bookie(tmp_path) as bookie,
-        serving_all(bookie, BookieInfo("b:1"), tmp_path) as ports,
-    ):
-        client = over_rpc_v2("b:1", ports.rpc_address, settings)
-        for entry_id in IDS:
-            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+    async with client_of(tmp_path, IDS) as client:
         request = ReadRequest(ledger_id=LEDGER, first_entry=IDS[0], last_entry=IDS[-1])
 
         async def ids() -> list[int]:
@@ -51,21 +62,12 @@ async def test_one_lost_batch_does_not_end_batches_for_good(
         client._reads._batches_again_s -= reads.BATCHES_AGAIN_S
         assert await ids() == IDS
         assert batches == [True, False]
-        await client.close()
 
 
 async def test_what_lies_behind_an_entry_that_is_not_there_is_returned(tmp_path: Path) -> None:
     """A batch that begins with one is refused as a whole, though that says nothing of the others."""
-    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
-    async with (
-        running_bookie(tmp_path) as bookie,
-        serving_all(bookie, BookieInfo("b:1"), tmp_path) as ports,
-    ):
-        client = over_rpc_v2("b:1", ports.rpc_address, settings)
-        for entry_id in (3, 4, 7):
-            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+    async with client_of(tmp_path, [3, 4, 7]) as client:
         reply = await client.read(ReadRequest(ledger_id=LEDGER, first_entry=1, last_entry=8))
-        await client.close()
     assert [id for run in reply.runs for id in run.entry_ids] == [3, 4, 7]
     assert [(part.first_entry, part.last_entry) for part in reply.missing] == [
         (1, 2),
@@ -93,18 +95,10 @@ async def test_a_refusal_of_a_batch_is_one_of_the_bookie_or_of_the_first_entry(
         reply = messages.BatchReply(request.ledger_id, request.first_entry, request.number)
         return v3.Answer(v3.Head(1, 1), said, reply)
 
-    settings = ConnectionSettings(read_timeout_ms=60_000, add_timeout_ms=60_000)
-    async with (
-        running_bookie(tmp_path) as bookie,
-        serving_all(bookie, BookieInfo("b:1"), tmp_path) as ports,
-    ):
-        client = over_rpc_v2("b:1", ports.rpc_address, settings)
-        for entry_id in IDS:
-            assert await write(client, encoded_section([b"x"], entry_id)) is Status.OK
+    async with client_of(tmp_path, IDS) as client:
         monkeypatch.setattr(client._reads, "_ask_batch", refuse)
         request = ReadRequest(ledger_id=LEDGER, first_entry=IDS[0], last_entry=IDS[-1])
         reply = await client.read(request)
-        await client.close()
 
     if meant is None:
         assert [id for run in reply.runs for id in run.entry_ids] == IDS
