@@ -106,9 +106,7 @@ class Bookie:
             on_ended=self._look_for_room,
             fail=self.fail,
         )
-        self._comparisons = Comparisons(
-            storage.contents, self._fetcher, self.reads_in_progress, self._on_compared
-        )
+        self._comparisons = Comparisons(storage.contents, self._fetcher, self._on_compared)
         self.suspicion = asyncio.Lock()
         """For who suspects ledgers: the next call of ``suspect`` undoes what the last one said."""
         self.lac_watch = LacWatch(storage.contents)

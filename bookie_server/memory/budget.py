@@ -1,16 +1,18 @@
 """MemoryBudget: a bookie's clients ask for room before their bytes come into its memory.
 
-Two budgets bound what clients make a bookie hold beside its write cache: adds in progress (frames, until
-the last of their sections is answered) and reads in progress (from the fetch of the records until
-the client has taken the reply). Each client is one connection. Who holds least is served next, so
-a flood waits for itself; between equals the first comes first, and nobody overtakes by being small.
+Three budgets bound what clients make a bookie hold beside its write cache: adds in progress (frames, until
+the last of their sections is answered), reads in progress (from the fetch of the records until
+the client has taken the reply) and stored entries that adds are compared with. Each client is one
+connection. Who holds least is served next, so a flood waits for itself; between equals the first comes
+first, and nobody overtakes by being small.
 
 No deadlock can arise. Whoever holds room waits for the journal, for a disk, for its client or, with
-room for an add, for room to compare it with what is stored; never the other way round, and nobody
-waits for more of the same budget while holding some. The journal and the disks wait for no room. A client that
-keeps others waiting is not waited for: its room is *lent*, and while others wait it is taken back
-once it was lent for ``patience_s``, or for as long as the loan says. Fences, LAC reads and long polls hold nothing while they wait, and
-recovery's reads and adds are served in turn with everybody's.
+room for an add, for room to compare it with what is stored, which nobody holds for longer than a disk
+takes; never the other way round, and nobody waits for more of the same budget while holding some. The
+journal and the disks wait for no room. A client that keeps others waiting is not waited for: its room
+is *lent*, and while others wait it is taken back once it was lent for ``patience_s``, or for as long as
+the loan says. Fences, LAC reads and long polls hold nothing while they wait, and recovery's reads and
+adds are served in turn with everybody's.
 """
 
 from __future__ import annotations

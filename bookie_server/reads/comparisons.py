@@ -1,4 +1,8 @@
-"""Comparisons of adds with what is stored already: one task each, a few of a client at once."""
+"""Comparisons of adds with what is stored already: one task each, a few of a client at once.
+
+They have a budget of memory of their own, whose room is held while a disk is read and never while a client is waited for.
+In that of reads they would wait for readers who take no replies, and meanwhile their frames would keep everybody's adds waiting.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,10 @@ from bookie_server.wire.record import Run
 
 COMPARISONS_AT_ONCE = 64
 """Of one client. To wait for room takes memory, too: thousands of small adds may be sent again in one frame."""
-_COMPARISONS = "comparisons with stored entries"
-"""As which clients they ask for memory: those of one client's adds as one, beside its reads."""
+MEMORY_BYTES_MAX = 8 * 1024 * 1024
+"""Memory of stored entries that adds are compared with, all clients together; an entry that needs more takes all of it."""
+_LOOK_S = 10.0
+"""Nothing of that budget is lent to anybody, so there is nothing to look for."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -32,13 +38,12 @@ class Comparisons:
         self,
         contents: Contents,
         fetcher: Fetcher,
-        memory: MemoryBudget,
         on_compared: Callable[[Compare, Status | list[Run]], None],
     ) -> None:
         """``on_compared`` gets what :func:`compare_with_stored` found, before anybody else runs."""
         self._contents = contents
         self._fetcher = fetcher
-        self._memory = memory
+        self.memory = MemoryBudget(MEMORY_BYTES_MAX, patience_s=_LOOK_S)
         self._on_compared = on_compared
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = Slots(COMPARISONS_AT_ONCE)
@@ -63,5 +68,5 @@ class Comparisons:
     async def _fetch(self, client: str, make_plan: Callable[[], ReadPlan]) -> ReadOutcome:
         # It is compared before anybody else runs, so the room may be given back here.
         async with self._slots.of(client):
-            with self._memory.room(f"{_COMPARISONS} of {client}") as room:
+            with self.memory.room(client) as room:
                 return await self._fetcher.fetch_one(make_plan, room)

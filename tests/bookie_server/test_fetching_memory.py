@@ -16,6 +16,7 @@ from bookie_server.wire.record import parse_run
 from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.waits import pass_turns, until
+from tests.patience import seconds
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ async def test_a_duplicate_is_compared_in_pieces_that_have_room(
     """All that was stored under its ids was read at once, and accounted nowhere."""
     monkeypatch.setattr(duplicates, "COMPARE_SIZE_BYTES", 10_000)
     async with running_bookie(tmp_path) as bookie:
-        budget, most = bookie.reads_in_progress, 0
+        budget, most = bookie._comparisons.memory, 0
         change = budget.change
 
         def watch(client: str, by_bytes: int) -> None:
@@ -89,7 +90,7 @@ async def test_what_waits_for_room_holds_nothing_that_a_checkpoint_lets_go_of(
             frames -= 1
 
     async with running_bookie(tmp_path, reads_in_progress_bytes_max=8 * MIB) as bookie:
-        budget = bookie.reads_in_progress
+        budget = bookie._comparisons.memory if is_compared else bookie.reads_in_progress
         frame = WatchedBytes(section([bytes(500)] * 1_000).run.data)
         frames += 1
         await add(bookie, replace(section([b""]), run=parse_run(frame)))
@@ -126,8 +127,8 @@ async def test_of_thousands_of_small_duplicates_few_are_compared_at_once(
     """What each is planned with is in no budget: 22,000 of them took 350 MB."""
     monkeypatch.setattr(comparisons, "COMPARISONS_AT_ONCE", 4)
     count = 40
-    async with running_bookie(tmp_path, reads_in_progress_bytes_max=8 * MIB) as bookie:
-        budget = bookie.reads_in_progress
+    async with running_bookie(tmp_path) as bookie:
+        budget = bookie._comparisons.memory
         for number in range(count):
             await add(bookie, section([b"x"], number, length_before=number))
         with budget.room("somebody else") as held:
@@ -146,9 +147,7 @@ async def test_of_thousands_of_small_duplicates_few_are_compared_at_once(
 async def test_a_duplicate_waits_for_no_other_clients_thousands(tmp_path: Path) -> None:
     """It was compared behind 22,000 of somebody else's: six seconds of CPU, and writers wait ten seconds."""
     # One thread: of several, the one that reads for the honest client may be kept waiting by the system.
-    async with running_bookie(
-        tmp_path, reads_in_progress_bytes_max=8 * MIB, read_threads=1
-    ) as bookie:
+    async with running_bookie(tmp_path, read_threads=1) as bookie:
         payloads = [bytes(KIB)] * KIB
         await add(bookie, section(payloads))
         await bookie._checkpoints.stop()
@@ -173,4 +172,35 @@ async def test_a_duplicate_waits_for_no_other_clients_thousands(tmp_path: Path) 
         # Those that were granted room before it, two for each slot at most.
         assert answered.index("honest") < 2 * comparisons.COMPARISONS_AT_ONCE
         await until(lambda: len(answered) == KIB + 1)
-        assert bookie.reads_in_progress.used_bytes == 0
+        assert bookie._comparisons.memory.used_bytes == 0
+
+
+async def test_a_duplicate_does_not_wait_for_readers_who_take_no_replies(tmp_path: Path) -> None:
+    """It waited for room in turn with them, ten seconds each, and four such frames kept everybody's waiting for minutes."""
+    async with running_bookie(tmp_path) as bookie:
+        payloads = [bytes(KIB)] * KIB
+        await add(bookie, section(payloads))
+        with bookie.reads_in_progress.room("reader") as held:
+            await held.take(bookie.reads_in_progress.size_bytes_max)
+            async with asyncio.timeout(seconds(30)):
+                assert await add(bookie, section(payloads)) is Status.OK
+                await bookie._checkpoints.stop()
+                await asyncio.to_thread(bookie.storage.checkpoint_now)
+                assert await add(bookie, section(payloads)) is Status.OK
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True])
+async def test_an_entry_that_needs_more_room_than_there_is_can_be_compared(
+    tmp_path: Path, is_on_disk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparisons, "MEMORY_BYTES_MAX", MIB)
+    async with running_bookie(tmp_path) as bookie:
+        payload = bytes(4 * MIB)
+        await add(bookie, section([payload]))
+        if is_on_disk:
+            await bookie._checkpoints.stop()
+            await asyncio.to_thread(bookie.storage.checkpoint_now)
+        again = [asyncio.create_task(add(bookie, section([payload]))) for _ in range(3)]
+
+        assert await asyncio.gather(*again) == [Status.OK] * 3
+        assert bookie._comparisons.memory.used_bytes == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,24 @@ def test_hostile_clients_take_no_more_memory_than_was_promised(
             pid,
             count,
         )
+
+
+@pytest.mark.full
+def test_adds_go_on_beside_duplicates_and_readers_that_take_nothing() -> None:
+    """They waited as long as such readers went on: duplicates, which held the room of adds, were compared behind them."""
+    with (
+        LocalCluster(bookies=1) as cluster,
+        BookKeeper(cluster.metadata_service_uri, settings=patient_settings()) as bk,
+    ):
+        (bookie,) = cluster.bookies
+        writer = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        with attacked(bookie, 3_600.0, "deaf", "readers", carrier=GRPC) as attack:
+            # Long enough for duplicates to take all of the room, were they not compared.
+            begun_s, count = time.monotonic(), 0
+            while time.monotonic() - begun_s < seconds(20) or count < 20:
+                writer.append(bytes(1_000))
+                count += 1
+            assert attack.poll() is None
+        writer.close()
+
+        assert sum(1 for _ in bk.open_ledger(writer.ledger_id).read(0, count - 1)) == count
