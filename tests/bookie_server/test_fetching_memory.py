@@ -176,7 +176,7 @@ async def test_a_duplicate_waits_for_no_other_clients_thousands(tmp_path: Path) 
 
 
 async def test_a_duplicate_does_not_wait_for_readers_who_take_no_replies(tmp_path: Path) -> None:
-    """It waited for room in turn with them, ten seconds each, and four such frames kept everybody's waiting for minutes."""
+    """It waited for room in turn with them, ten seconds each, and held the room of everybody's adds until then."""
     async with running_bookie(tmp_path) as bookie:
         payloads = [bytes(KIB)] * KIB
         await add(bookie, section(payloads))
